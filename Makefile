@@ -1,0 +1,24 @@
+# The front door. Each target sets up what it needs: packages from scripts/packages.txt, then a build directory.
+.PHONY: demo test build setup clean format tidy
+
+PRESET := release
+NPROC := $(shell nproc)
+
+build: setup
+	cmake --preset $(PRESET)
+	cmake --build --preset $(PRESET)
+
+setup:
+	@scripts/setup
+
+demo: build
+	scripts/demo
+
+test: setup
+	scripts/test
+
+format:
+	git ls-files '*.cpp' '*.hpp' | xargs clang-format -i
+
+clean:
+	rm -rf build

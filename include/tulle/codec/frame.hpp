@@ -1,0 +1,70 @@
+// The wire format of a stream: a *frame* is a head of 56 bytes and its arrays, each a segment of a message.
+//
+// An owner encodes its block once and everyone forwards the bytes as they are; they are decoded where they are used.
+// docs/wire_format.md gives the format byte by byte. Decoding trusts nothing: it validates everything before use.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "tulle/base/buffer.hpp"
+#include "tulle/stream/stream.hpp"
+
+namespace tulle {
+
+/// How indices travel. Numbers are part of the wire format: never renumber.
+enum class IndexCoding : std::uint8_t { none = 0, raw = 1 };
+/// How values travel. Numbers are part of the wire format: never renumber.
+enum class ValueCoding : std::uint8_t { raw = 1 };
+
+inline constexpr std::size_t kFrameHeadBytes = 56;
+
+/// What the head of a frame says.
+struct FrameHead {
+  Layout layout = Layout::sparse;
+  ValueType type = ValueType::f32;
+  IndexCoding index_coding = IndexCoding::none;
+  ValueCoding value_coding = ValueCoding::raw;
+  OpCode op = OpCode::sum;
+  std::uint32_t sequence = 0;  ///< of the operation on its communicator
+  std::uint64_t dimension = 0;
+  Range range;
+  std::uint64_t nnz = 0;
+  std::uint64_t contributed = 0;  ///< non-zeros of all contributions that were reduced into this frame
+
+  /// Segments of the frame, the head included: 3 when sparse (head, indices, values), 2 when dense (head, values).
+  std::size_t segment_count() const { return layout == Layout::sparse ? 3 : 2; }
+  friend bool operator==(const FrameHead&, const FrameHead&) = default;
+};
+
+/// What a frame says beside its stream.
+struct FrameLabel {
+  OpCode op = OpCode::sum;
+  std::uint32_t sequence = 0;
+  std::uint64_t contributed = 0;
+};
+
+/// What a receiver knows beforehand about every frame of an operation.
+struct FrameExpectation {
+  ValueType type = ValueType::f32;
+  OpCode op = OpCode::sum;
+  std::uint32_t sequence = 0;
+  std::uint64_t dimension = 0;
+};
+
+struct DecodedFrame {
+  FrameHead head;
+  AnyStream stream;
+};
+
+/// Appends the frame's segments, which share the stream's memory. Returns the bytes of its arrays.
+std::uint64_t encode_frame(const AnyStream& stream, const FrameLabel& label, Segments& segments);
+
+/// Reads and validates a head by itself. Throws bad_message naming the field.
+FrameHead decode_frame_head(std::span<const std::byte> bytes);
+
+/// Decodes the frame that `segments` starts with and removes it from the front; the stream shares the segments' memory.
+/// Throws bad_message naming the field where anything is not as expected or not valid in itself.
+DecodedFrame decode_frame(std::span<const Buffer>& segments, const FrameExpectation& expectation);
+
+}  // namespace tulle

@@ -1,0 +1,50 @@
+// The collectives a program calls. Start here.
+//
+// Every function exists twice: the blocking one, and one that starts with `i` and gives a Request to test, to wait for
+// or to co_await. Several may be in flight on a communicator; ranks must start them in the same order.
+//
+// Failure: no rank ever gets a wrong sum. A rank that cannot go on throws tulle::Error and tells the others, which
+// throw too; the communicator is broken from then on. docs/errors.md says what each error means.
+#pragma once
+
+#include "tulle/collectives/algorithm.hpp"
+#include "tulle/comm/communicator.hpp"
+#include "tulle/comm/request.hpp"
+#include "tulle/stream/stream.hpp"
+
+namespace tulle {
+
+/// Replaces `stream` by the sum (or another op) of all ranks' streams, the same bits on every rank.
+/// REQUIRES: equal type, dimension and options on all ranks; the numbers of non-zeros may differ. On an exception
+/// `stream` is as it was. `state`, where given, is what auto learns from; else it learns from earlier blocking calls.
+Outcome allreduce(Communicator& communicator, AnyStream& stream, const CallOptions& options = {},
+                  AlgorithmState* state = nullptr);
+/// `state` must outlive the request.
+Request<Outcome> iallreduce(Communicator& communicator, AnyStream stream, const CallOptions& options = {},
+                            AlgorithmState* state = nullptr);
+
+/// Gives every rank the union of all ranks' streams. Where indices occur on several ranks their values are combined by
+/// the op, in rank order; streams that lie one after the other are concatenated.
+Outcome allgather(Communicator& communicator, AnyStream& stream, const CallOptions& options = {});
+Request<Outcome> iallgather(Communicator& communicator, AnyStream stream, const CallOptions& options = {});
+
+/// Rank r gets the r-th of P blocks of the sum: a stream whose range() is that block.
+Outcome reduce_scatter(Communicator& communicator, AnyStream& stream, const CallOptions& options = {});
+Request<Outcome> ireduce_scatter(Communicator& communicator, AnyStream stream, const CallOptions& options = {});
+
+/// The sum arrives at `options.root`; elsewhere `stream` becomes empty.
+Outcome reduce(Communicator& communicator, AnyStream& stream, const CallOptions& options = {});
+Request<Outcome> ireduce(Communicator& communicator, AnyStream stream, const CallOptions& options = {});
+
+/// Everyone gets the stream of `options.root`. Elsewhere only the type and dimension of `stream` matter.
+Outcome broadcast(Communicator& communicator, AnyStream& stream, const CallOptions& options = {});
+Request<Outcome> ibroadcast(Communicator& communicator, AnyStream stream, const CallOptions& options = {});
+
+/// Any kind by its name, for tools that iterate the registry.
+Request<Outcome> start_collective(OperationKind kind, Communicator& communicator, AnyStream stream,
+                                  const CallOptions& options = {}, AlgorithmState* state = nullptr);
+
+/// The r-th of P blocks of [0, dimension): sizes differ by at most one.
+Range block_of(std::uint64_t dimension, int ranks, int rank);
+
+}  // namespace tulle

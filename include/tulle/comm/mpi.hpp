@@ -1,0 +1,42 @@
+// Tulle on MPI: a communicator of Tulle's over the ranks of one of MPI's.
+#pragma once
+
+#include <mpi.h>
+
+#include <cstdint>
+
+#include "tulle/comm/communicator.hpp"
+
+namespace tulle {
+
+/// How messages travel on MPI. REQUIRES: equal on all ranks.
+struct MpiOptions {
+  /// Segments of this size or more travel on their own, without being copied; smaller ones are copied into one message
+  /// together with the header. Too small: α is paid for every array. Too large: arrays are copied once more. On shared
+  /// memory the two cost the same between 8 and 64 KiB.
+  std::uint64_t detach_bytes = std::uint64_t{32} << 10;
+  /// The most data in one call of MPI's, whose counts are ints; what is larger is split.
+  std::uint64_t chunk_bytes = std::uint64_t{1} << 30;
+};
+
+/// The ranks of `comm`, which is duplicated: messages of the caller's on it never meet Tulle's. Collective.
+/// REQUIRES: MPI is initialized, and not finalized while operations are in flight.
+Communicator mpi_communicator(MPI_Comm comm, const MpiOptions& options = {});
+
+/// Initializes MPI where nobody has, and then also finalizes it. For programs that use MPI through Tulle alone: errors
+/// that MPI would end the job for, as it does by default, become a tulle::Error. Whoever initializes MPI himself and
+/// wants the same sets MPI_ERRORS_RETURN on MPI_COMM_WORLD. Communicators that end after the session do so without
+/// talking to MPI.
+class MpiSession {
+ public:
+  /// `thread_level` as in MPI_Init_thread; a progress thread needs MPI_THREAD_MULTIPLE.
+  explicit MpiSession(int thread_level = MPI_THREAD_FUNNELED);
+  ~MpiSession();
+  MpiSession(const MpiSession&) = delete;
+  MpiSession& operator=(const MpiSession&) = delete;
+
+ private:
+  bool finalizes_ = false;
+};
+
+}  // namespace tulle

@@ -1,0 +1,16 @@
+// The constants of a network and a machine, in which costs are expressed.
+#pragma once
+
+namespace tulle {
+
+/// Measured by a probe, or the defaults of a transport. Equal on all ranks of a communicator.
+struct Profile {
+  double alpha_seconds = 2e-6;             ///< α: per message
+  double beta_seconds_per_byte = 1e-10;    ///< β: per byte
+  double gamma_sparse_seconds = 1.5e-9;    ///< γ: per (index, value) pair that a kernel touches
+  double gamma_dense_seconds = 0.25e-9;    ///< γ: per value that a dense kernel touches
+
+  friend bool operator==(const Profile&, const Profile&) = default;
+};
+
+}  // namespace tulle

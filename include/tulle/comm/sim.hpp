@@ -1,0 +1,64 @@
+// Deterministic simulation: P ranks in one thread, a virtual clock, and faults from a seed.
+//
+// Port model: every rank has one full-duplex port. A message of L bytes occupies the sender's port for β·L, its first
+// byte arrives α later, and it then occupies the receiver's port for β·L. A single message takes α + β·L; the many
+// messages of a split phase, or those that meet at the root of a tree, queue. Computation is charged to the rank's
+// clock by the items that kernels report. Payloads are shared, not copied: all ranks together hold one result.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <vector>
+
+#include "tulle/comm/communicator.hpp"
+
+namespace tulle {
+
+/// What goes wrong, each with its probability per message, decided by the seed.
+struct SimFaults {
+  double max_delay_seconds = 0;  ///< extra latency, uniform in [0, max]: messages overtake each other
+  double drop = 0;
+  double truncate = 0;  ///< loses bytes at the end of the head or of a segment
+  double corrupt = 0;   ///< flips one bit
+};
+
+struct SimOptions {
+  int ranks = 2;
+  Profile profile;
+  std::uint64_t seed = 1;
+  SimFaults faults;
+};
+
+/// What all ranks together did.
+struct SimTotals {
+  std::uint64_t messages = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t faults = 0;  ///< messages dropped, truncated or corrupted
+};
+
+class SimNetwork;
+
+class SimWorld {
+ public:
+  explicit SimWorld(const SimOptions& options);
+  ~SimWorld();
+
+  int size() const { return static_cast<int>(communicators_.size()); }
+  Communicator& communicator(int rank) { return communicators_[static_cast<std::size_t>(rank)]; }
+
+  /// Runs `program` on every rank until all have ended. Throws the first rank's error, if any.
+  void run(const Program& program);
+  /// The same, giving each rank's error or null.
+  std::vector<std::exception_ptr> try_run(const Program& program);
+
+  /// The virtual clock of the rank that is furthest ahead.
+  double elapsed_seconds() const;
+  SimTotals totals() const;
+
+ private:
+  std::shared_ptr<SimNetwork> network_;
+  std::vector<Communicator> communicators_;
+};
+
+}  // namespace tulle

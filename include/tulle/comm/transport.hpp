@@ -1,0 +1,73 @@
+// The seam between collectives and networks: sends whole messages, delivers whole messages of unknown length.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "tulle/comm/message.hpp"
+#include "tulle/comm/profile.hpp"
+#include "tulle/stream/op.hpp"
+
+namespace tulle {
+
+/// Where a transport puts what arrived: the engine.
+class MessageSink {
+ public:
+  virtual ~MessageSink() = default;
+  /// A whole message arrived from `source`.
+  virtual void deliver(int source, Message message) = 0;
+  /// Asks where segment `segment` of a message under way should be received. `arrived` holds the segments in front
+  /// of it that came with the head; those still to come are empty. An empty answer: wherever the transport likes.
+  virtual Buffer landing_for(int source, std::span<const std::byte> head, std::span<const Buffer> arrived,
+                             std::size_t segment, std::uint64_t bytes) = 0;
+  /// Bytes that are no message arrived from `source`, or it cannot be reached any more.
+  virtual void fail_peer(int source, const std::string& reason) = 0;
+  /// Resumes what became ready, and looks at deadlines. Called by the simulator, which runs many engines.
+  virtual void settle() = 0;
+};
+
+/// A dense allreduce of the transport's own, e.g. MPI_Allreduce.
+class NativeAllreduce {
+ public:
+  virtual ~NativeAllreduce() = default;
+  /// Starts `result = op over ranks of input`. REQUIRES: every rank starts with the same arguments, in the same order.
+  /// With `may_block` it may return only when the sum is made. The buffers are kept until it is.
+  virtual void start(Buffer input, Buffer result, std::uint64_t count, ValueType type, OpCode op, bool may_block) = 0;
+  /// True once the sum that was started is made.
+  virtual bool test() = 0;
+};
+
+/// The messages between the ranks of one job, as seen by one of them. Not thread-safe: the engine serializes.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  virtual std::string name() const = 0;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  /// Tells the transport who receives. Called once, before anything else.
+  virtual void attach(MessageSink& sink) = 0;
+  /// Takes the message and returns at once; messages to one peer may overtake each other.
+  virtual void send(int peer, Message message) = 0;
+  /// Delivers what has arrived to the sink. True if anything happened.
+  virtual bool poll() = 0;
+  /// Waits a moment because poll() found nothing for the `misses`-th time in a row. Called without the engine's lock.
+  virtual void idle(int misses);
+
+  /// Seconds on a clock of its own.
+  virtual double now() const = 0;
+  /// Asks for settle() to be called at time `seconds` of now(), where nothing else would.
+  virtual void set_timer(double seconds) { (void)seconds; }
+  /// Computation took place that would take this long. Only a simulator cares.
+  virtual void charge(double seconds) { (void)seconds; }
+
+  virtual Profile default_profile() const { return {}; }
+  /// Null where the transport has none.
+  virtual NativeAllreduce* native_allreduce() { return nullptr; }
+  /// Throws unsupported, saying why, where poll() may not be called from another thread.
+  virtual void require_progress_thread() const {}
+};
+
+}  // namespace tulle

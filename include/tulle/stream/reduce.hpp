@@ -1,0 +1,66 @@
+// Operations on streams: combining, cutting, joining, changing layout and type.
+//
+// All of them keep one order of summation: the stream that comes first is the left operand, so that the result does
+// not depend on which kernel was picked. Costs are given in *items*, which the simulator charges as computation.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "tulle/stream/op.hpp"
+#include "tulle/stream/stream.hpp"
+
+namespace tulle {
+
+/// What a kernel did: items touched in sparse and in dense form, and results that no longer fit their 16-bit type.
+struct KernelReport {
+  std::uint64_t sparse_items = 0;
+  std::uint64_t dense_items = 0;
+  std::uint64_t overflowed = 0;
+
+  KernelReport& operator+=(const KernelReport& other) {
+    sparse_items += other.sparse_items;
+    dense_items += other.dense_items;
+    overflowed += other.overflowed;
+    return *this;
+  }
+};
+
+/// What a sum of streams may become.
+enum class LayoutChoice {
+  automatic,  ///< dense where the bound nnz(a) + nnz(b) passes delta
+  sparse,     ///< sparse unless an operand is dense
+  dense,      ///< dense
+};
+
+/// lower ∘ higher over the same range. REQUIRES: equal type, dimension and range.
+/// Where one operand is dense and its memory unshared, the sum is made in place. f16 and bf16 are summed in f32.
+AnyStream reduce(AnyStream lower, AnyStream higher, const Op& op, KernelReport* report = nullptr,
+                 LayoutChoice choice = LayoutChoice::automatic);
+
+/// streams[0] ∘ streams[1] ∘ … from the left, in one pass over the data. REQUIRES: as reduce(), at least one stream.
+/// A dense result is written to `landing` where that is given (REQUIRES: range.size() values).
+AnyStream reduce_many(std::span<const AnyStream> streams, const Op& op, KernelReport* report = nullptr,
+                      LayoutChoice choice = LayoutChoice::automatic, Buffer landing = {});
+
+/// The part of `stream` inside `range`, sharing its memory. REQUIRES: range inside stream.range().
+AnyStream slice(const AnyStream& stream, Range range);
+
+/// Joins adjacent blocks: the ranges must follow one another. The result is dense where a block is dense or where
+/// delta says so, else sparse. Blocks that already lie in `landing` (a dense buffer for the whole range) stay there.
+AnyStream concatenate(std::span<const AnyStream> blocks, const Op& op, KernelReport* report = nullptr,
+                      LayoutChoice choice = LayoutChoice::automatic, Buffer landing = {});
+
+/// The dense form; absent values become the neutral element of `op`. Itself where already dense.
+AnyStream to_dense(const AnyStream& stream, const Op& op, KernelReport* report = nullptr);
+/// The sparse form: what is not, bit for bit, the neutral element of `op`. Itself where already sparse.
+AnyStream to_sparse(const AnyStream& stream, const Op& op, KernelReport* report = nullptr);
+
+/// The same stream in another value type of the same family (f16 and bf16 to f32 and back). Finite values that become
+/// infinite are counted in `report->overflowed`.
+AnyStream convert(const AnyStream& stream, ValueType type, KernelReport* report = nullptr);
+
+/// The number of distinct indices expected in the union of sets of sizes a and b drawn uniformly from `extent`.
+std::uint64_t expected_union(std::uint64_t a, std::uint64_t b, std::uint64_t extent);
+
+}  // namespace tulle

@@ -1,0 +1,33 @@
+#include "tulle/base/error.hpp"
+
+namespace tulle {
+
+std::string_view to_string(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::bad_input: return "bad_input";
+    case ErrorKind::unsupported: return "unsupported";
+    case ErrorKind::mismatch: return "mismatch";
+    case ErrorKind::bad_message: return "bad_message";
+    case ErrorKind::deadline: return "deadline";
+    case ErrorKind::peer_failed: return "peer_failed";
+    case ErrorKind::broken: return "broken";
+    case ErrorKind::system: return "system";
+  }
+  return "unknown";
+}
+
+Error Error::at_rank(int rank) const {
+  if (rank_) return *this;
+  Error named(kind_, "rank " + std::to_string(rank) + ": " + what());
+  named.rank_ = rank;
+  named.peer_ = peer_;
+  return named;
+}
+
+Error Error::with_peer(int peer) const {
+  Error named = *this;
+  named.peer_ = peer;
+  return named;
+}
+
+}  // namespace tulle

@@ -1,0 +1,65 @@
+// Times algorithms against each other on the same inputs, after checking their results.
+//
+// How it works. All *contenders* run lap by lap: the laps of one repeat follow each other, so that whatever disturbs
+// the machine disturbs all. Before each lap the ranks wait for each other; the time of a lap is that of its slowest
+// rank. A result is *verified* the first time a contender gives it, warm-up laps included, and again when auto turns
+// to another row: rank 0 compares it with the serial sum, and all ranks compare its bits. Who fails is not timed.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/progress.hpp"
+#include "cli/track.hpp"
+#include "stream/synthetic.hpp"
+
+namespace tulle::cli {
+
+struct RaceSpec {
+  ValueType type = ValueType::f32;
+  std::uint64_t dimension = 0;
+  Overlap overlap = Overlap::uniform;
+  Op op;
+  std::vector<std::string_view> algorithms;  ///< rows of the registry, and auto
+  int repeats = 9;
+  int warmup = 2;  ///< laps that are not timed; auto learns in them. REQUIRES: at least 1
+  std::uint64_t seed = 1;
+  double deadline_seconds = 0;  ///< 0: the communicator's default
+  bool checksum = false;
+};
+
+struct Quartiles {
+  double q1 = 0;
+  double median = 0;
+  double q3 = 0;
+};
+/// By linear interpolation. REQUIRES: samples.
+Quartiles quartiles(std::vector<double> samples);
+
+struct RaceRow {
+  std::string_view algorithm;
+  std::string_view chosen;  ///< the row that ran: what auto chose, else the algorithm itself
+  bool is_dense = false;    ///< was given dense inputs
+  double density = 0;
+  std::uint64_t nnz = 0;  ///< of one rank's input
+  std::optional<Quartiles> seconds;             ///< unset where the check failed
+  std::optional<std::uint64_t> bytes_sent_max;  ///< of one rank; unset where the transport sends by itself
+  std::optional<std::uint64_t> bytes_sent_total;
+  std::uint64_t messages = 0;    ///< of all ranks
+  std::uint64_t nnz_result = 0;  ///< values stored in the result
+  bool verified = false;
+};
+
+/// True for rows that only know dense vectors. They are given dense inputs: making them is not what is timed.
+bool wants_dense_input(std::string_view algorithm);
+
+/// Laps of one race, for a progress line.
+std::uint64_t laps_of(const RaceSpec& spec);
+
+/// Races at one density; the same rows on all ranks. Collective.
+std::vector<RaceRow> race(Track& track, const RaceSpec& spec, double density, Progress* progress = nullptr);
+
+}  // namespace tulle::cli

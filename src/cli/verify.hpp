@@ -1,0 +1,22 @@
+// The serial sum of synthetic inputs, and whether a result equals it.
+#pragma once
+
+#include <cstdint>
+
+#include "stream/synthetic.hpp"
+#include "tulle/stream/op.hpp"
+#include "tulle/stream/stream.hpp"
+
+namespace tulle::cli {
+
+/// The inputs of all spec.ranks ranks reduced one after the other, in rank order. Holds two of them at a time.
+AnyStream serial_reduction(SyntheticSpec spec, const Op& op);
+
+/// True where both mean the same vector, whatever their layouts. Products of floats may differ by rounding; other
+/// results are exact, because synthetic values are small integers.
+bool means_the_same(const AnyStream& a, const AnyStream& b, const Op& op, int ranks);
+
+/// A checksum of layout, indices and value bits.
+std::uint32_t bits_of(const AnyStream& stream);
+
+}  // namespace tulle::cli

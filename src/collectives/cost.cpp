@@ -1,0 +1,54 @@
+#include "collectives/cost.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "collectives/exchange.hpp"
+#include "collectives/patterns/bruck.hpp"
+
+namespace tulle {
+
+// Uniformly drawn sets of k of N overlap: N·(1 − (1 − k/N)^count), computed so that tiny densities do not vanish.
+double CostInput::union_of(double count) const {
+  if (dimension <= 0 || nnz <= 0) return 0;
+  if (nnz >= dimension) return dimension;
+  return -dimension * std::expm1(count * std::log1p(-nnz / dimension));
+}
+
+double CostInput::stream_bytes(double stored, double extent) const {
+  return std::min(stored * pair_bytes(), extent * value_bytes);
+}
+
+double message_seconds(const Profile& profile, double bytes) {
+  return profile.alpha_seconds + profile.beta_seconds_per_byte * bytes;
+}
+
+double split_seconds(const CostInput& input, double block_bytes) {
+  return (input.ranks - 1) * message_seconds(input.profile, block_bytes);
+}
+
+double gather_seconds(const CostInput& input, double block_bytes) {
+  return patterns::bruck_rounds(input.ranks) * input.profile.alpha_seconds +
+         (input.ranks - 1) * block_bytes * input.profile.beta_seconds_per_byte;
+}
+
+double merge_seconds(const CostInput& input, double streams, double nnz) {
+  return streams * nnz * input.profile.gamma_sparse_seconds;
+}
+
+double dense_seconds(const CostInput& input, double values) {
+  if (input.dimension >= static_cast<double>(kDenseDimensionLimit)) return std::numeric_limits<double>::infinity();
+  return values * input.profile.gamma_dense_seconds;
+}
+
+// A dense kernel reads two values and writes one for its γ; copying moves a third of that per byte of the same width.
+double copy_seconds(const CostInput& input, double bytes) {
+  return bytes / input.value_bytes * input.profile.gamma_dense_seconds / 2;
+}
+
+double densify_seconds(const CostInput& input) {
+  return input.nnz >= input.dimension ? 0 : dense_seconds(input, input.dimension / 2);
+}
+
+}  // namespace tulle

@@ -1,0 +1,23 @@
+// The terms that cost functions are made of, in α, β and γ. docs/algorithms.md explains them.
+#pragma once
+
+#include "tulle/collectives/algorithm.hpp"
+
+namespace tulle {
+
+/// One message of `bytes`: α + β·bytes.
+double message_seconds(const Profile& profile, double bytes);
+/// P − 1 messages of `block_bytes` each, out of one port.
+double split_seconds(const CostInput& input, double block_bytes);
+/// Everyone's `block_bytes` to everyone in ⌈log2 P⌉ rounds: (P−1) blocks through each port.
+double gather_seconds(const CostInput& input, double block_bytes);
+/// Reducing `streams` sparse streams of `nnz` each.
+double merge_seconds(const CostInput& input, double streams, double nnz);
+/// Touching `values` dense values. Infinite where a dense vector is refused.
+double dense_seconds(const CostInput& input, double values);
+/// Copying `bytes` from where they arrived to where they belong.
+double copy_seconds(const CostInput& input, double bytes);
+/// Making one rank's contribution dense. Infinite where a dense vector is refused.
+double densify_seconds(const CostInput& input);
+
+}  // namespace tulle

@@ -1,0 +1,11 @@
+// Split and allgather with dense blocks: what dsar_split_allgather and dense_split_allgather have in common.
+#pragma once
+
+#include "collectives/exchange.hpp"
+
+namespace tulle {
+
+/// Owners reduce their block into its place in a dense result; dense blocks are received into theirs.
+Task<Part> split_and_gather_dense(Exchange& exchange, Part mine);
+
+}  // namespace tulle

@@ -1,0 +1,89 @@
+// dense_rabenseifner: dense allreduce by recursive halving, then allgather. Rabenseifner, ICCS 2004.
+//
+// How it works. A rank starts with the whole range. In each round of *halving* it exchanges one half of its range with
+// a partner, keeps the other and reduces it; after log2 P rounds it holds the sum of one block. The blocks are then
+// gathered in as many rounds. Where P is no power of two, extra ranks fold into a partner before and are told after.
+//
+//   depth     2·log2 P, and 2 more where P is no power of two
+//   messages  2·log2 P per rank
+//   data      2·(P−1)/P·N values through each port
+
+#include "collectives/algorithms.hpp"
+#include "collectives/cost.hpp"
+#include "collectives/exchange.hpp"
+#include "collectives/patterns/fold.hpp"
+#include "tulle/collectives/collectives.hpp"
+
+namespace tulle::algorithms {
+namespace {
+
+constexpr Step kFoldStep = 0, kResultStep = 1, kFirstRound = 2;
+
+// Halving over the core ranks: the blocks [first, first + count) are this rank's to reduce.
+Task<Part> halve(Exchange& exchange, Part sum, const patterns::Fold& fold) {
+  int first = 0;
+  Step step = kFirstRound;
+  for (int distance = fold.core_size() / 2; distance >= 1; distance /= 2, ++step) {
+    const bool keeps_lower = (fold.core_rank() & distance) == 0;
+    const auto half = [&](int start) {
+      return Range{block_of(exchange.dimension(), fold.core_size(), start).begin,
+                   block_of(exchange.dimension(), fold.core_size(), start + distance - 1).end};
+    };
+    const int kept = keeps_lower ? first : first + distance;
+    const int given = keeps_lower ? first + distance : first;
+    const int partner = fold.rank_of(fold.core_rank() ^ distance);
+    exchange.send(partner, step, {slice(sum.stream, half(given)), 0});
+    Incoming message = co_await exchange.operation().receive(partner, step);
+    Part theirs = exchange.open(std::move(message));
+    Part mine{slice(sum.stream, half(kept)), sum.contributed};
+    sum = keeps_lower ? exchange.reduce(std::move(mine), std::move(theirs))
+                      : exchange.reduce(std::move(theirs), std::move(mine));
+    first = kept;
+  }
+  co_return sum;
+}
+
+Task<Part> halve_and_gather(Exchange& exchange, Part mine, const patterns::Fold& fold) {
+  Buffer result = exchange.make_dense_result(mine.stream.is_phantom());
+  Part block = co_await halve(exchange, std::move(mine), fold);
+  const auto rank_of = [](const void* context, int member) {
+    return static_cast<const patterns::Fold*>(context)->rank_of(member);
+  };
+  const auto rounds = static_cast<Step>(kFirstRound + 32);  // halving uses at most 31 steps
+  const PoolVector<Part> blocks = co_await gather_parts_among(
+      exchange, std::move(block), rounds, {fold.core_rank(), fold.core_size(), rank_of, &fold});
+  co_return exchange.concatenate(blocks, LayoutChoice::dense, std::move(result));
+}
+
+}  // namespace
+
+Task<Outcome> dense_rabenseifner(Operation& operation, Payload& payload, const CallOptions& options, AlgorithmState*) {
+  Exchange exchange(operation, payload.stream, options);
+  const patterns::Fold fold(exchange.rank(), exchange.size());
+  Part mine = exchange.dense_contribution(payload.stream);
+
+  if (fold.is_extra()) {
+    exchange.send(fold.partner(), kFoldStep, mine);
+    Incoming result = co_await operation.receive(fold.partner(), kResultStep);
+    co_return exchange.outcome(exchange.open(std::move(result)));
+  }
+  if (fold.is_paired()) {
+    Incoming folded = co_await operation.receive(fold.partner(), kFoldStep);
+    mine = exchange.reduce(std::move(mine), exchange.open(std::move(folded)));
+  }
+  Part sum = co_await halve_and_gather(exchange, std::move(mine), fold);
+  if (fold.is_paired()) exchange.send(fold.partner(), kResultStep, sum);
+  co_return exchange.outcome(std::move(sum));
+}
+
+double dense_rabenseifner_cost(const CostInput& input) {
+  double seconds = densify_seconds(input) + patterns::Fold::extra_depth(input.ranks) *
+                                                message_seconds(input.profile, input.dimension * input.value_bytes);
+  double extent = input.dimension / 2;
+  for (int distance = 1; 2 * distance <= input.ranks; distance *= 2, extent /= 2) {
+    seconds += 2 * message_seconds(input.profile, extent * input.value_bytes) + dense_seconds(input, extent);
+  }
+  return seconds;
+}
+
+}  // namespace tulle::algorithms

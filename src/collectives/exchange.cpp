@@ -1,0 +1,214 @@
+#include "collectives/exchange.hpp"
+
+#include <fmt/format.h>
+
+#include "collectives/patterns/bruck.hpp"
+#include "tulle/collectives/collectives.hpp"
+
+namespace tulle {
+
+Range block_of(std::uint64_t dimension, int ranks, int rank) {
+  const auto cut = [&](int at) {
+    return static_cast<std::uint64_t>(static_cast<unsigned __int128>(dimension) * static_cast<unsigned>(at) /
+                                      static_cast<unsigned>(ranks));
+  };
+  return {cut(rank), cut(rank + 1)};
+}
+
+Part Exchange::contribution(const AnyStream& input) { return {input, input.nnz()}; }
+
+void Exchange::require_dense_dimension() const {
+  if (dimension() < kDenseDimensionLimit) return;
+  throw Error(ErrorKind::unsupported,
+              fmt::format("{} makes a dense vector and refuses 2^32 values or more (N = {}); use a sparse algorithm",
+                          operation_.signature().algorithm_name, dimension()));
+}
+
+Part Exchange::dense_contribution(const AnyStream& input) {
+  require_dense_dimension();
+  KernelReport report;
+  Part dense{to_dense(input, op_, &report), input.nnz()};
+  operation_.charge(report);
+  return dense;
+}
+
+std::uint64_t Exchange::encode(const Part& part, Segments& segments) const {
+  return encode_frame(part.stream, {expectation_.op, expectation_.sequence, part.contributed}, segments);
+}
+
+void Exchange::send(int to, Step step, const Part& part) {
+  Segments segments;
+  segments.reserve(3);
+  const std::uint64_t data_bytes = encode(part, segments);
+  operation_.send(to, step, std::move(segments), data_bytes);
+}
+
+Part Exchange::decode(int from, std::span<const Buffer>& segments) {
+  try {
+    DecodedFrame frame = decode_frame(segments, expectation_);
+    operation_.count_received(frame.stream.bytes());
+    return {std::move(frame.stream), frame.head.contributed};
+  } catch (const Error& error) {
+    throw Error(error.kind(), fmt::format("in a message from rank {}: {}", from, error.what())).with_peer(from);
+  }
+}
+
+Part Exchange::open(Incoming message) {
+  std::span<const Buffer> segments = message.segments;
+  Part part = decode(message.from, segments);
+  if (!segments.empty()) {
+    throw Error(ErrorKind::bad_message, fmt::format("a message from rank {} holds more than its frame", message.from))
+        .with_peer(message.from);
+  }
+  return part;
+}
+
+Part Exchange::reduce(Part lower, Part higher) {
+  KernelReport report;
+  const std::uint64_t contributed = lower.contributed + higher.contributed;
+  Part sum{tulle::reduce(std::move(lower.stream), std::move(higher.stream), op_, &report), contributed};
+  operation_.charge(report);
+  return sum;
+}
+
+Part Exchange::reduce_many(std::span<const Part> parts, LayoutChoice choice, Buffer landing) {
+  KernelReport report;
+  PoolVector<AnyStream> streams;
+  streams.reserve(parts.size());
+  std::uint64_t contributed = 0;
+  for (const Part& part : parts) {
+    streams.push_back(part.stream);
+    contributed += part.contributed;
+  }
+  Part sum{tulle::reduce_many(streams, op_, &report, choice, std::move(landing)), contributed};
+  operation_.charge(report);
+  return sum;
+}
+
+Part Exchange::concatenate(std::span<const Part> blocks, LayoutChoice choice, Buffer landing) {
+  KernelReport report;
+  PoolVector<AnyStream> streams;
+  streams.reserve(blocks.size());
+  std::uint64_t contributed = 0;
+  for (const Part& block : blocks) {
+    streams.push_back(block.stream);
+    contributed += block.contributed;
+  }
+  Part whole{tulle::concatenate(streams, op_, &report, choice, std::move(landing)), contributed};
+  operation_.charge(report);
+  return whole;
+}
+
+Buffer Exchange::make_dense_result(bool phantom) {
+  const std::size_t bytes = dimension() * size_of(type());
+  if (phantom) return Buffer::phantom(bytes);
+  dense_result_ = Buffer::allocate(bytes);
+  operation_.land_with([this](std::span<const Buffer> arrived, std::size_t segment, std::uint64_t length) {
+    // The values of a dense frame follow its head, which came with the envelope.
+    if (segment == 0 || arrived[segment - 1].size() != kFrameHeadBytes) return Buffer();
+    const FrameHead head = decode_frame_head(arrived[segment - 1].bytes());
+    const bool fits = head.layout == Layout::dense && head.type == type() && head.dimension == dimension() &&
+                      head.range.size() * size_of(type()) == length;
+    return fits ? block_of_result(dense_result_, head.range) : Buffer();
+  });
+  return dense_result_;
+}
+
+Buffer Exchange::block_of_result(const Buffer& result, Range range) const {
+  return result.slice(range.begin * size_of(type()), range.size() * size_of(type()));
+}
+
+Outcome Exchange::outcome(Part result) const {
+  Outcome outcome;
+  outcome.stream = std::move(result.stream);
+  outcome.contributed = result.contributed;
+  return outcome;
+}
+
+Task<Part> split_and_reduce(Exchange& exchange, Part mine, Step step, LayoutChoice choice, Buffer result) {
+  const int rank = exchange.rank();
+  const int size = exchange.size();
+  // A slice of a dense vector does not know its non-zeros: the rank's own block speaks for all of them.
+  const auto part_for = [&](int owner) {
+    AnyStream block = slice(mine.stream, block_of(exchange.dimension(), size, owner));
+    const std::uint64_t nnz = !block.is_dense() ? block.nnz() : owner == rank ? mine.contributed : 0;
+    return Part{std::move(block), nnz};
+  };
+  // Everyone starts with its right-hand neighbour, so that no owner is sent to by all at once.
+  for (int i = 1; i < size; ++i) exchange.send((rank + i) % size, step, part_for((rank + i) % size));
+
+  PoolVector<Part> parts(static_cast<std::size_t>(size));
+  parts[static_cast<std::size_t>(rank)] = part_for(rank);
+  for (int i = 1; i < size; ++i) {
+    Incoming message = co_await exchange.operation().receive_next(step);
+    const auto from = static_cast<std::size_t>(message.from);
+    parts[from] = exchange.open(std::move(message));
+  }
+  Buffer landing;
+  if (!result.empty()) landing = exchange.block_of_result(result, block_of(exchange.dimension(), size, rank));
+  co_return exchange.reduce_many(parts, choice, std::move(landing));
+}
+
+namespace {
+
+// A frame that is passed on as it came.
+struct EncodedPart {
+  Segments segments;
+  std::uint64_t data_bytes = 0;
+};
+
+EncodedPart take_encoded_part(std::span<const Buffer>& segments, int from) {
+  try {
+    if (segments.empty()) throw Error(ErrorKind::bad_message, "frame field 'head': is missing");
+    const std::size_t count = decode_frame_head(segments.front().bytes()).segment_count();
+    if (segments.size() < count) throw Error(ErrorKind::bad_message, "frame field 'segments': some are missing");
+    EncodedPart part;
+    part.segments.assign(segments.begin(), segments.begin() + static_cast<std::ptrdiff_t>(count));
+    for (const Buffer& segment : segments.subspan(1, count - 1)) part.data_bytes += segment.size();
+    segments = segments.subspan(count);
+    return part;
+  } catch (const Error& error) {
+    throw Error(error.kind(), fmt::format("in a message from rank {}: {}", from, error.what())).with_peer(from);
+  }
+}
+
+}  // namespace
+
+Task<PoolVector<Part>> gather_parts_among(Exchange& exchange, Part mine, Step first_step, Members members) {
+  const auto rank_of = [&](int member) { return members.rank_of(members.context, member); };
+  PoolVector<EncodedPart> known(1);
+  known.reserve(static_cast<std::size_t>(members.size));
+  known[0].data_bytes = exchange.encode(mine, known[0].segments);
+
+  Step step = first_step;
+  for (int distance = 1; distance < members.size; distance *= 2, ++step) {
+    const patterns::BruckRound round = patterns::bruck_round(members.rank, members.size, distance);
+    Segments outgoing;
+    std::uint64_t data_bytes = 0;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(round.blocks); ++i) {
+      outgoing.insert(outgoing.end(), known[i].segments.begin(), known[i].segments.end());
+      data_bytes += known[i].data_bytes;
+    }
+    exchange.operation().send(rank_of(round.send_to), step, std::move(outgoing), data_bytes);
+    const int from = rank_of(round.receive_from);
+    const Incoming message = co_await exchange.operation().receive(from, step);
+    std::span<const Buffer> segments = message.segments;
+    for (int i = 0; i < round.blocks; ++i) known.push_back(take_encoded_part(segments, from));
+  }
+
+  PoolVector<Part> parts(known.size());
+  for (std::size_t i = 0; i < known.size(); ++i) {
+    const int member = (members.rank + static_cast<int>(i)) % members.size;
+    std::span<const Buffer> segments = known[i].segments;
+    parts[static_cast<std::size_t>(member)] = i == 0 ? std::move(mine) : exchange.decode(rank_of(member), segments);
+    known[i].segments.clear();
+  }
+  co_return parts;
+}
+
+Task<PoolVector<Part>> gather_parts(Exchange& exchange, Part mine, Step first_step) {
+  const auto same = [](const void*, int member) { return member; };
+  return gather_parts_among(exchange, std::move(mine), first_step, {exchange.rank(), exchange.size(), same, nullptr});
+}
+
+}  // namespace tulle

@@ -1,0 +1,36 @@
+// ssar_split_allgather: sparse allreduce for more data, where bandwidth decides. SparCML, section 4.1.
+//
+// How it works. *Split*: [0, N) is cut into P blocks, and every rank sends each owner the pairs of that owner's block.
+// The owner reduces what it gets, in rank order. *Allgather*: the owners' blocks, sparse or dense as each owner finds
+// smaller, travel to everyone in ⌈log2 P⌉ rounds, encoded once and forwarded as they are; blocks are then joined.
+//
+//   depth     1 + ⌈log2 P⌉
+//   messages  P − 1 + ⌈log2 P⌉ per rank
+//   data      between 2·k·(P−1)/P (same indices) and k·P pairs (different indices) through each port
+
+#include "collectives/algorithms.hpp"
+#include "collectives/cost.hpp"
+#include "collectives/exchange.hpp"
+
+namespace tulle::algorithms {
+namespace {
+constexpr Step kSplitStep = 0, kGatherStep = 1;
+}
+
+Task<Outcome> ssar_split_allgather(Operation& operation, Payload& payload, const CallOptions& options,
+                                   AlgorithmState*) {
+  Exchange exchange(operation, payload.stream, options);
+  Part block = co_await split_and_reduce(exchange, Exchange::contribution(payload.stream), kSplitStep);
+  const PoolVector<Part> blocks = co_await gather_parts(exchange, std::move(block), kGatherStep);
+  co_return exchange.outcome(exchange.concatenate(blocks));
+}
+
+double ssar_split_allgather_cost(const CostInput& input) {
+  const double block = input.dimension / input.ranks;
+  const double block_result_bytes = input.stream_bytes(input.result_nnz / input.ranks, block);
+  return split_seconds(input, input.stream_bytes(input.nnz / input.ranks, block)) +
+         merge_seconds(input, input.ranks, input.nnz / input.ranks) + gather_seconds(input, block_result_bytes) +
+         copy_seconds(input, block_result_bytes * input.ranks);
+}
+
+}  // namespace tulle::algorithms

@@ -1,0 +1,119 @@
+#include "tulle/comm/message.hpp"
+
+#include <fmt/format.h>
+
+#include "base/little_endian.hpp"
+#include "tulle/base/crc32c.hpp"
+#include "tulle/base/error.hpp"
+
+namespace tulle {
+namespace {
+
+// Offsets of the header's fields, as in docs/wire_format.md.
+constexpr std::size_t kMagicAt = 0, kVersionAt = 1, kKindAt = 2, kFlagsAt = 3, kContextAt = 4, kSegmentsAt = 6,
+                      kSequenceAt = 8, kStepAt = 12, kPayloadBytesAt = 14, kFingerprintAt = 20, kHeaderChecksumAt = 28;
+constexpr std::uint8_t kMagic = 0x54;  // "T"
+constexpr std::uint8_t kVersion = 1;
+constexpr std::uint8_t kHasChecksum = 1;
+constexpr std::size_t kPayloadBytesWidth = 6;
+
+[[noreturn]] void reject(std::string_view field, const std::string& why) {
+  throw Error(ErrorKind::bad_message, fmt::format("message field '{}': {}", field, why));
+}
+
+std::uint32_t checksum_of(std::span<const Buffer> segments) {
+  std::uint32_t checksum = 0;
+  for (const Buffer& segment : segments) checksum = crc32c(segment.bytes(), checksum);
+  return checksum;
+}
+
+}  // namespace
+
+std::size_t message_head_bytes(const MessageHeader& header) {
+  return kMessageHeaderBytes + 8 * (std::size_t{header.segments} + (header.has_checksum ? 1 : 0));
+}
+
+Buffer encode_message_head(MessageHeader header, std::span<const Buffer> segments) {
+  if (segments.size() > 0xffff) throw Error(ErrorKind::unsupported, "a message of more than 65535 segments");
+  header.segments = static_cast<std::uint16_t>(segments.size());
+  header.payload_bytes = 0;
+  for (const Buffer& segment : segments) header.payload_bytes += segment.size();
+  if (header.payload_bytes >> (8 * kPayloadBytesWidth)) {
+    throw Error(ErrorKind::unsupported, "a message of 2^48 bytes or more");
+  }
+
+  Buffer buffer = Buffer::allocate(message_head_bytes(header));
+  const auto head = buffer.as_mutable<std::byte>();
+  store_at(head, kMagicAt, kMagic);
+  store_at(head, kVersionAt, kVersion);
+  store_at(head, kKindAt, header.kind);
+  store_at(head, kFlagsAt, header.has_checksum ? kHasChecksum : std::uint8_t{0});
+  store_at(head, kContextAt, header.context);
+  store_at(head, kSegmentsAt, header.segments);
+  store_at(head, kSequenceAt, header.sequence);
+  store_at(head, kStepAt, header.step);
+  std::memcpy(head.data() + kPayloadBytesAt, &header.payload_bytes, kPayloadBytesWidth);
+  store_at(head, kFingerprintAt, header.fingerprint);
+  store_at(head, kHeaderChecksumAt, crc32c(head.first(kHeaderChecksumAt)));
+
+  std::size_t at = kMessageHeaderBytes;
+  for (const Buffer& segment : segments) {
+    store_at(head, at, std::uint64_t{segment.size()});
+    at += 8;
+  }
+  if (header.has_checksum) store_at(head, at, std::uint64_t{checksum_of(segments)});
+  return buffer;
+}
+
+MessageHeader decode_message_header(std::span<const std::byte> head) {
+  if (head.size() < kMessageHeaderBytes) reject("header", fmt::format("is cut off after {} bytes", head.size()));
+  if (load_at<std::uint8_t>(head, kMagicAt) != kMagic) reject("magic", "is not that of a Tulle message");
+  if (load_at<std::uint8_t>(head, kVersionAt) != kVersion) {
+    reject("version", fmt::format("is {}, this library speaks {}", load_at<std::uint8_t>(head, kVersionAt), kVersion));
+  }
+  if (load_at<std::uint32_t>(head, kHeaderChecksumAt) != crc32c(head.first(kHeaderChecksumAt))) {
+    reject("header_checksum", "does not match the header");
+  }
+  MessageHeader header;
+  header.kind = load_at<MessageKind>(head, kKindAt);
+  if (header.kind != MessageKind::data && header.kind != MessageKind::poison) reject("kind", "is unknown");
+  header.has_checksum = load_at<std::uint8_t>(head, kFlagsAt) == kHasChecksum;
+  header.context = load_at<std::uint16_t>(head, kContextAt);
+  header.segments = load_at<std::uint16_t>(head, kSegmentsAt);
+  header.sequence = load_at<std::uint32_t>(head, kSequenceAt);
+  header.step = load_at<Step>(head, kStepAt);
+  std::memcpy(&header.payload_bytes, head.data() + kPayloadBytesAt, kPayloadBytesWidth);
+  header.fingerprint = load_at<std::uint64_t>(head, kFingerprintAt);
+  if (head.size() < message_head_bytes(header)) reject("segments", "the table of lengths is cut off");
+  return header;
+}
+
+PoolVector<std::uint64_t> decode_segment_table(const MessageHeader& header, std::span<const std::byte> head) {
+  PoolVector<std::uint64_t> lengths(header.segments);
+  std::uint64_t left = header.payload_bytes;
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    lengths[i] = load_at<std::uint64_t>(head, kMessageHeaderBytes + 8 * i);
+    if (lengths[i] > left) reject("segments", "the lengths add up to more than payload_bytes");
+    left -= lengths[i];
+  }
+  if (left != 0) reject("payload_bytes", fmt::format("{} bytes are in no segment", left));
+  return lengths;
+}
+
+void validate_segments(const MessageHeader& header, std::span<const std::byte> head, std::span<const Buffer> segments) {
+  const auto lengths = decode_segment_table(header, head);
+  if (segments.size() != lengths.size()) {
+    reject("segments", fmt::format("{} of {} arrived", segments.size(), lengths.size()));
+  }
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    if (segments[i].size() != lengths[i]) {
+      reject("segments", fmt::format("segment {} is cut off: {} of {} bytes", i, segments[i].size(), lengths[i]));
+    }
+  }
+  if (header.has_checksum) {
+    const auto expected = load_at<std::uint64_t>(head, kMessageHeaderBytes + 8 * lengths.size());
+    if (checksum_of(segments) != expected) reject("payload_checksum", "does not match the segments");
+  }
+}
+
+}  // namespace tulle

@@ -1,0 +1,38 @@
+#include "tulle/comm/mpi.hpp"
+
+#include <fmt/format.h>
+
+#include <limits>
+#include <memory>
+
+#include "comm/mpi/mpi_error.hpp"
+#include "comm/mpi/mpi_transport.hpp"
+#include "tulle/base/error.hpp"
+
+namespace tulle {
+
+Communicator mpi_communicator(MPI_Comm comm, const MpiOptions& options) {
+  constexpr std::uint64_t kSmallestChunk = 8, kLargestChunk = std::uint64_t{1} << 30;
+  if (options.detach_bytes < 1 || options.chunk_bytes < kSmallestChunk || options.chunk_bytes > kLargestChunk) {
+    throw Error(ErrorKind::bad_input, fmt::format("MpiOptions: detach_bytes must be 1 or more and chunk_bytes {} to {}",
+                                                  kSmallestChunk, kLargestChunk));
+  }
+  return Communicator(std::make_unique<MpiTransport>(comm, options));
+}
+
+MpiSession::MpiSession(int thread_level) {
+  int initialized = 0, provided = MPI_THREAD_SINGLE;
+  MPI_Initialized(&initialized);
+  if (initialized != 0) return;
+  require_mpi("MPI_Init_thread", MPI_Init_thread(nullptr, nullptr, thread_level, &provided));
+  finalizes_ = true;
+  // MPICH reports errors of requests to the handlers of these, whichever communicator the request belongs to.
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+}
+
+MpiSession::~MpiSession() {
+  if (finalizes_ && mpi_is_running()) MPI_Finalize();
+}
+
+}  // namespace tulle

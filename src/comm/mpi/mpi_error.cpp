@@ -1,0 +1,27 @@
+#include "comm/mpi/mpi_error.hpp"
+
+#include <fmt/format.h>
+
+#include "tulle/base/error.hpp"
+
+namespace tulle {
+
+std::string describe_mpi_error(std::string_view call, int code) {
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) return fmt::format("{}: MPI error {}", call, code);
+  return fmt::format("{}: {}", call, std::string_view(text, static_cast<std::size_t>(length)));
+}
+
+void require_mpi(std::string_view call, int code) {
+  if (code != MPI_SUCCESS) throw Error(ErrorKind::system, describe_mpi_error(call, code));
+}
+
+bool mpi_is_running() {
+  int initialized = 0, finalized = 0;
+  MPI_Initialized(&initialized);
+  MPI_Finalized(&finalized);
+  return initialized != 0 && finalized == 0;
+}
+
+}  // namespace tulle

@@ -1,0 +1,33 @@
+// What a result will look like and what it costs, from the operands' sizes alone: the same for real streams and phantoms.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+
+#include "tulle/stream/reduce.hpp"
+
+namespace tulle {
+
+inline std::uint64_t total_nnz(std::span<const AnyStream> streams) {
+  std::uint64_t total = 0;
+  for (const AnyStream& stream : streams) total += stream.nnz();
+  return total;
+}
+
+inline Layout layout_of_result(std::span<const AnyStream> streams, Range range, LayoutChoice choice) {
+  if (choice == LayoutChoice::dense || std::ranges::any_of(streams, &AnyStream::is_dense)) return Layout::dense;
+  if (choice == LayoutChoice::sparse) return Layout::sparse;
+  const AnyStream& first = streams.front();
+  return total_nnz(streams) > delta(range.size(), first.dimension(), first.type()) ? Layout::dense : Layout::sparse;
+}
+
+/// The pairs of sparse operands; the values of dense ones, or of a dense result that no dense operand gives.
+inline KernelReport items_of(std::span<const AnyStream> streams, Range range, Layout result) {
+  KernelReport items;
+  for (const AnyStream& stream : streams) (stream.is_dense() ? items.dense_items : items.sparse_items) += stream.nnz();
+  if (result == Layout::dense && items.dense_items == 0) items.dense_items = range.size();
+  return items;
+}
+
+}  // namespace tulle

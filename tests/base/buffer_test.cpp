@@ -1,0 +1,108 @@
+#include "tulle/base/buffer.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+
+namespace tulle {
+namespace {
+
+TEST(Buffer, IsEmptyWhenDefaultConstructed) {
+  const Buffer buffer;
+  EXPECT_TRUE(buffer.empty());
+  EXPECT_FALSE(buffer.is_unique());
+  EXPECT_FALSE(buffer.is_borrowed());
+  EXPECT_FALSE(buffer.is_phantom());
+}
+
+TEST(Buffer, IsAlignedForAnyVector) {
+  for (const std::size_t bytes : {1, 63, 64, 65, 1000, 5'000'000}) {
+    const Buffer buffer = Buffer::allocate(bytes);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer.data()) % 64, 0u) << bytes;
+    EXPECT_EQ(buffer.size(), bytes);
+  }
+}
+
+TEST(Buffer, IsUniqueUntilACopyOrASliceSharesIt) {
+  Buffer buffer = Buffer::allocate(100);
+  EXPECT_TRUE(buffer.is_unique());
+  {
+    const Buffer copy = buffer;
+    EXPECT_FALSE(buffer.is_unique());
+    EXPECT_EQ(copy.data(), buffer.data());
+  }
+  EXPECT_TRUE(buffer.is_unique());
+  const Buffer part = buffer.slice(10, 20);
+  EXPECT_FALSE(buffer.is_unique());
+  EXPECT_EQ(part.data(), buffer.data() + 10);
+  buffer = {};
+  EXPECT_TRUE(part.is_unique()) << "a slice keeps the block alive";
+}
+
+TEST(Buffer, MovesWithoutSharing) {
+  Buffer source = Buffer::allocate(8);
+  const Buffer moved = std::move(source);
+  EXPECT_TRUE(moved.is_unique());
+  EXPECT_TRUE(source.empty());  // NOLINT(bugprone-use-after-move): the moved-from state is the contract
+}
+
+TEST(Buffer, BorrowsWithoutCopyingAndCopiesOnRequest) {
+  const std::uint32_t words[] = {1, 2, 3};
+  const Buffer borrowed = Buffer::borrow(std::as_bytes(std::span(words)));
+  EXPECT_TRUE(borrowed.is_borrowed());
+  EXPECT_FALSE(borrowed.is_unique()) << "memory of the caller's is never written";
+  EXPECT_EQ(borrowed.as<std::uint32_t>().data(), words);
+  const Buffer owned = borrowed.to_owned();
+  EXPECT_TRUE(owned.is_unique());
+  EXPECT_EQ(owned.as<std::uint32_t>()[2], 3u);
+  EXPECT_EQ(owned.to_owned().data(), owned.data()) << "what is owned is shared";
+}
+
+TEST(Buffer, OfAPhantomHasALengthAndNoBytes) {
+  const Buffer phantom = Buffer::phantom(std::size_t{1} << 50);
+  EXPECT_EQ(phantom.size(), std::size_t{1} << 50);
+  EXPECT_EQ(phantom.data(), nullptr);
+  EXPECT_TRUE(phantom.bytes().empty());
+  EXPECT_TRUE(phantom.slice(7, 9).is_phantom());
+  EXPECT_EQ(phantom.slice(7, 9).size(), 9u);
+}
+
+TEST(Pool, ServesASizeThatWasFreedWithoutTheSystem) {
+  for (const std::size_t bytes : {1, 100, 4096, 70'000, 10'000'000}) {
+    pool_free(pool_allocate(bytes));
+    const PoolStats before = pool_stats();
+    for (int i = 0; i < 10; ++i) pool_free(pool_allocate(bytes));
+    const PoolStats after = pool_stats();
+    EXPECT_EQ(after.system_allocations, before.system_allocations) << bytes;
+    EXPECT_EQ(after.reuses, before.reuses + 10) << bytes;
+  }
+}
+
+TEST(Pool, GivesAtLeastTheBytesAskedFor) {
+  for (std::size_t bytes = 0; bytes < 5000; ++bytes) {
+    void* memory = pool_allocate(bytes);
+    std::memset(memory, 0x5a, bytes);  // the address sanitizer watches
+    pool_free(memory);
+  }
+}
+
+TEST(Pool, GivesCachedMemoryBackWhenTrimmed) {
+  pool_free(pool_allocate(1 << 20));
+  EXPECT_GT(pool_stats().cached_bytes, 0u);
+  pool_trim();
+  EXPECT_EQ(pool_stats().cached_bytes, 0u);
+}
+
+TEST(Pool, RefusesASizeThatNoMachineHas) { EXPECT_THROW(pool_allocate(std::size_t{1} << 60), std::bad_alloc); }
+
+TEST(PoolVector, ReusesItsMemoryInASteadyState) {
+  const auto fill = [] { PoolVector<int>(1000, 7); };
+  fill();
+  const PoolStats before = pool_stats();
+  for (int i = 0; i < 10; ++i) fill();
+  EXPECT_EQ(pool_stats().system_allocations, before.system_allocations);
+}
+
+}  // namespace
+}  // namespace tulle

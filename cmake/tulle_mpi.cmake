@@ -121,7 +121,7 @@ function(tulle_mpi_test name)
       add_test(NAME ${test} COMMAND ${PROJECT_SOURCE_DIR}/tests/comm_mpi/run_bounded.sh ${TEST_TIMEOUT}
                                     ${launcher} $<TARGET_FILE:${target}>)
       set_tests_properties(${test} PROPERTIES TIMEOUT ${outer_timeout} PROCESSORS ${ranks} LABELS "mpi;${flavour}"
-                                              ENVIRONMENT "${TEST_ENVIRONMENT}")
+                                              ENVIRONMENT "UCX_LOG_LEVEL=error;${TEST_ENVIRONMENT}")
     endforeach()
   endforeach()
 endfunction()

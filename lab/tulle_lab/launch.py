@@ -66,7 +66,7 @@ def run_command(lab, job):
 
 def _run_once(lab, job, start):
     identity = f"TULLE_LAB_RUN={uuid.uuid4().hex}"
-    with tempfile.TemporaryDirectory(prefix="tulle-lab-") as marks, contextlib.ExitStack() as cleanup:
+    with tempfile.TemporaryDirectory(dir=store.marks_directory(lab)) as marks, contextlib.ExitStack() as cleanup:
         cleanup.callback(end_processes_in, set(lab.inodes.values()), identity)
         environment = _environment(lab, identity, marks)
         group = cleanup.enter_context(_Group())

@@ -3,7 +3,7 @@
  * Idle ranks yield. MPICH polls without pause, and on a machine with fewer cores than ranks a polling rank holds the
  * core that its peer needs. Here a poll that finds nothing gives the core away, as Open MPI's mpi_yield_when_idle does.
  *
- * Finalizing ranks answer. MPI_Finalize of MPICH before 4.2 disconnects from its peers, which needs an answer of each,
+ * Finalizing ranks answer. MPI_Finalize of MPICH 4.0 disconnects from its peers, which needs an answer of each,
  * and then blocks in a read of the process manager's socket until all ranks have come that far. A rank in that read
  * answers nobody, so the others may wait for it for ever (pmodels/mpich, pull request 6596; over TCP on a busy machine,
  * nearly every time). Here, from the first disconnect on, a blocking read of the thread that finalizes drives UCX until

@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import shutil
 
 from .errors import LabError, UsageError
 from .plan import Lab
@@ -31,8 +32,16 @@ def save(lab):
     os.replace(temporary, _path(lab.name))
 
 
+def marks_directory(lab):
+    """Return the directory, made if need be, in which the lab's ranks leave their marks."""
+    path = os.path.join(DIRECTORY, f"{lab.name}.marks")
+    os.makedirs(path, exist_ok=True)
+    return path
+
+
 def forget(lab):
-    """Remove the lab's file."""
+    """Remove the lab's file, and before it what a killed run left."""
+    shutil.rmtree(os.path.join(DIRECTORY, f"{lab.name}.marks"), ignore_errors=True)
     with contextlib.suppress(FileNotFoundError):
         os.remove(_path(lab.name))
 

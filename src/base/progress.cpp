@@ -43,9 +43,9 @@ std::string progress_line(std::string_view label, std::uint64_t done, std::uint6
                           std::string_view what, std::size_t width) {
   const double fraction = total == 0 ? 1 : std::min(1.0, static_cast<double>(done) / static_cast<double>(total));
   const auto filled = static_cast<std::size_t>(fraction * kBarWidth);
-  std::string line = fmt::format("{} [{:#<{}}{:-<{}}] {:3.0f} %  {} of {}{}  {}", label, "", filled, "",
-                                 kBarWidth - filled, fraction * 100, done, total,
-                                 time_left(fraction, elapsed_seconds), what);
+  std::string line =
+      fmt::format("{} [{:#<{}}{:-<{}}] {:3.0f} %  {} of {}{}  {}", label, "", filled, "", kBarWidth - filled,
+                  fraction * 100, done, total, time_left(fraction, elapsed_seconds), what);
   line.resize(std::min(line.size(), width));
   return line;
 }
@@ -66,8 +66,8 @@ void Progress::advance(std::uint64_t steps, std::string_view what) {
   const double now = options_.clock_seconds();
   if (now - started_ < options_.delay_seconds || now - drawn_at_ < options_.interval_seconds) return;
   // A terminal wraps after its last column, so that one stays free.
-  *options_.out << "\r\033[K"
-                << progress_line(label_, done_, total_, now - started_, what, options_.width - 1) << std::flush;
+  *options_.out << "\r\033[K" << progress_line(label_, done_, total_, now - started_, what, options_.width - 1)
+                << std::flush;
   drawn_at_ = now;
   is_drawn_ = true;
 }

@@ -11,12 +11,12 @@
 namespace tulle {
 
 struct ProgressOptions {
-  std::ostream* out = nullptr;              ///< null: standard error
-  std::optional<bool> is_shown;             ///< unset: see progress_is_wanted()
-  double delay_seconds = 0.5;               ///< jobs that are over by then show nothing
-  double interval_seconds = 0.1;            ///< between two drawings
-  std::size_t width = 0;                    ///< of the terminal; 0: COLUMNS, or 80
-  std::function<double()> clock_seconds;    ///< unset: the steady clock
+  std::ostream* out = nullptr;            ///< null: standard error
+  std::optional<bool> is_shown;           ///< unset: see progress_is_wanted()
+  double delay_seconds = 0.5;             ///< jobs that are over by then show nothing
+  double interval_seconds = 0.1;          ///< between two drawings
+  std::size_t width = 0;                  ///< of the terminal; 0: COLUMNS, or 80
+  std::function<double()> clock_seconds;  ///< unset: the steady clock
 };
 
 /// True where standard error is a terminal. The variable TULLE_PROGRESS decides instead where it is 0 or 1: under

@@ -8,10 +8,10 @@ namespace tulle::cli {
 namespace {
 
 std::vector<Column> columns() {
-  return {{"density", "", Align::right, 8},      {"nnz/rank", "(values)", Align::right, 9},
-          {"size", "(B)", Align::right, 10},     {"algorithm", "", Align::left, 26},
-          {"time", "(us)", Align::right, 10},    {"algbw", "(GB/s)", Align::right, 8},
-          {"busbw", "(GB/s)", Align::right, 8},  {"sent/rank", "(B)", Align::right, 11},
+  return {{"density", "", Align::right, 8},         {"nnz/rank", "(values)", Align::right, 9},
+          {"size", "(B)", Align::right, 10},        {"algorithm", "", Align::left, 26},
+          {"time", "(us)", Align::right, 10},       {"algbw", "(GB/s)", Align::right, 8},
+          {"busbw", "(GB/s)", Align::right, 8},     {"sent/rank", "(B)", Align::right, 11},
           {"speed-up", "(times)", Align::right, 8}, {"check", "", Align::left, 6}};
 }
 
@@ -58,9 +58,10 @@ std::string BenchTable::header() const {
     text += fmt::format("# times are virtual: {:.3g} us per message, {:.3g} ns per byte; no clock was read\n",
                         profile.alpha_seconds * 1e6, profile.beta_seconds_per_byte * 1e9);
   }
-  text += fmt::format("# time: median of {} repeats, slowest rank; algbw: size / time; busbw: algbw * 2(P-1)/P\n",
+  text += fmt::format("# time: median of {} repeat(s), slowest rank; algbw: size / time; busbw: algbw * 2(P-1)/P\n",
                       spec.repeats);
-  text += "# speed-up: against mpi_native, or else the fastest dense row; check: against the serial sum, all ranks\n#\n";
+  text +=
+      "# speed-up: against mpi_native, or else the fastest dense row; check: against the serial sum, all ranks\n#\n";
   return text + table_.header();
 }
 
@@ -85,7 +86,7 @@ std::vector<std::string> BenchTable::cells(const RaceRow& row, const RaceRow* re
   cells.push_back(row.bytes_sent_max ? fmt::format("{}", *row.bytes_sent_max) : "-");
   const bool is_comparable = row.seconds && reference != nullptr && row.seconds->median > 0;
   cells.push_back(is_comparable ? fmt::format("{:.2f}", reference->seconds->median / row.seconds->median) : "-");
-  cells.push_back(row.verified ? "OK" : "FAILED");
+  cells.push_back(row.verified ? "OK" : "FAILED: " + row.failure);
   return cells;
 }
 
@@ -112,6 +113,7 @@ std::string bench_json(const BenchRun& run, const RaceRow& row) {
   object["messages"] = row.messages;
   object["nnz_result"] = row.nnz_result;
   object["verified"] = row.verified;
+  if (!row.verified) object["failure"] = row.failure;
   object["host"] = run.machine.host;
   object["cpu"] = run.machine.cpu;
   object["cores"] = run.machine.cores;

@@ -21,9 +21,7 @@ struct BenchRun {
   std::string timestamp;
 
   bool is_virtual() const { return transport == "sim"; }
-  double dense_bytes() const {
-    return static_cast<double>(spec.dimension) * static_cast<double>(size_of(spec.type));
-  }
+  double dense_bytes() const { return static_cast<double>(spec.dimension) * static_cast<double>(size_of(spec.type)); }
 };
 
 /// What speed-ups are measured against: mpi_native, else the fastest dense row; null where no dense row has a time.

@@ -7,8 +7,8 @@ namespace tulle::cli {
 
 struct Machine {
   std::string host;
-  std::string cpu;       ///< the model's name
-  int cores = 0;         ///< that this process may use
+  std::string cpu;  ///< the model's name
+  int cores = 0;    ///< that this process may use
   std::string compiler;
   std::string tulle_version;
   std::string git_commit;  ///< at configure time; empty where it was not known

@@ -16,8 +16,8 @@ const Algorithm* row_of(std::string_view algorithm) {
 
 struct Contender {
   RaceRow row;
-  std::vector<AlgorithmState> states;     // what auto has learned, for each local rank
-  std::set<std::string_view> checked;     // the rows whose results were compared
+  std::vector<AlgorithmState> states;  // what auto has learned, for each local rank
+  std::set<std::string_view> checked;  // the rows whose results were compared
   std::vector<double> seconds;
 };
 
@@ -42,12 +42,13 @@ class Race {
  private:
   void make_inputs() {
     report(0, "making inputs");
-    SyntheticSpec input{.type = spec_.type,
-                        .dimension = spec_.dimension,
-                        .nnz = static_cast<std::uint64_t>(std::llround(density_ * static_cast<double>(spec_.dimension))),
-                        .overlap = spec_.overlap,
-                        .ranks = track_.ranks(),
-                        .seed = spec_.seed};
+    SyntheticSpec input{
+        .type = spec_.type,
+        .dimension = spec_.dimension,
+        .nnz = static_cast<std::uint64_t>(std::llround(density_ * static_cast<double>(spec_.dimension))),
+        .overlap = spec_.overlap,
+        .ranks = track_.ranks(),
+        .seed = spec_.seed};
     for (int local = 0; local < track_.local_ranks(); ++local) {
       input.rank = track_.first_rank() + local;
       sparse_inputs_.push_back(synthetic_stream(input));
@@ -88,23 +89,25 @@ class Race {
     const Lap lap = track_.run(contender.row.is_dense ? dense_inputs_ : sparse_inputs_, options, contender.states);
     contender.row.chosen = lap.outcomes.front().algorithm;
     contender.row.nnz_result = lap.outcomes.front().stream.nnz();
-    if (contender.checked.insert(contender.row.chosen).second) contender.row.verified = verify(lap);
+    if (contender.checked.insert(contender.row.chosen).second) verify(contender.row, lap);
     count(contender, lap, is_timed);
   }
 
   void wait_for_all() { track_.agree({0}, Op::max()); }
 
-  // Equal bits on all ranks, and the serial sum on rank 0.
-  bool verify(const Lap& lap) {
-    const bool is_wrong = track_.leads() && !means_the_same(lap.outcomes.front().stream, expected_, spec_.op,
-                                                            track_.ranks());
-    double lowest = bits_of(lap.outcomes.front().stream), highest = lowest;
+  // The serial sum on rank 0, and equal bits on all ranks.
+  void verify(RaceRow& row, const Lap& lap) {
+    const AnyStream& result = lap.outcomes.front().stream;
+    const bool is_wrong = track_.leads() && !means_the_same(result, expected_, spec_.op, track_.ranks());
+    double lowest = bits_of(result), highest = lowest;
     for (const Outcome& outcome : lap.outcomes) {
       lowest = std::min<double>(lowest, bits_of(outcome.stream));
       highest = std::max<double>(highest, bits_of(outcome.stream));
     }
     const std::vector<double> all = track_.agree({is_wrong ? 1.0 : 0.0, highest, -lowest}, Op::max());
-    return all[0] == 0 && all[1] == -all[2];
+    if (all[0] != 0) row.failure = "is not the serial sum";
+    if (all[1] != -all[2]) row.failure += row.failure.empty() ? "ranks differ" : ", and ranks differ";
+    row.verified = row.failure.empty();
   }
 
   void count(Contender& contender, const Lap& lap, bool is_timed) {

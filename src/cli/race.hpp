@@ -44,13 +44,14 @@ struct RaceRow {
   std::string_view chosen;  ///< the row that ran: what auto chose, else the algorithm itself
   bool is_dense = false;    ///< was given dense inputs
   double density = 0;
-  std::uint64_t nnz = 0;  ///< of one rank's input
+  std::uint64_t nnz = 0;                        ///< of one rank's input
   std::optional<Quartiles> seconds;             ///< unset where the check failed
   std::optional<std::uint64_t> bytes_sent_max;  ///< of one rank; unset where the transport sends by itself
   std::optional<std::uint64_t> bytes_sent_total;
   std::uint64_t messages = 0;    ///< of all ranks
   std::uint64_t nnz_result = 0;  ///< values stored in the result
   bool verified = false;
+  std::string failure;  ///< why not
 };
 
 /// True for rows that only know dense vectors. They are given dense inputs: making them is not what is timed.

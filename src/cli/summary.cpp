@@ -33,8 +33,8 @@ std::string join(const std::vector<std::string>& parts) {
 // "58 times faster at density 0.001 (ssar_split_allgather, 1.9 ms against 110 ms, 262 kB sent per rank)"
 std::string comparison(const RaceRow& sparse, const RaceRow& reference) {
   const double ratio = reference.seconds->median / sparse.seconds->median;
-  const std::string factor = ratio >= 1 ? fmt::format("{:.3g} times faster", ratio)
-                                        : fmt::format("{:.3g} times slower", 1 / ratio);
+  const std::string factor =
+      ratio >= 1 ? fmt::format("{:.3g} times faster", ratio) : fmt::format("{:.3g} times slower", 1 / ratio);
   const std::string sent =
       sparse.bytes_sent_max
           ? fmt::format(", {} sent per rank", format_bytes(static_cast<double>(*sparse.bytes_sent_max)))
@@ -67,11 +67,13 @@ std::string auto_clause(const RowsByDensity& races) {
   for (const std::vector<RaceRow>& rows : races) {
     const RaceRow* const by_auto = fastest(rows, [](const RaceRow& row) { return row.algorithm == kAuto; });
     const RaceRow* const best = fastest(rows, [](const RaceRow& row) { return row.algorithm != kAuto; });
-    if (by_auto != nullptr && best != nullptr) worst = std::max(worst, by_auto->seconds->median / best->seconds->median);
+    if (by_auto != nullptr && best != nullptr)
+      worst = std::max(worst, by_auto->seconds->median / best->seconds->median);
   }
   if (worst == 0) return "";
-  if (worst <= 1) return "auto was never slower than the fastest of them, and ";
-  return fmt::format("auto took at most {:.0f} % longer than the fastest of them, and ", (worst - 1) * 100);
+  if (worst <= 1) return "The automatic choice was never slower than the fastest algorithm, and ";
+  return fmt::format("The automatic choice took at most {:.0f} % longer than the fastest algorithm, and ",
+                     (worst - 1) * 100);
 }
 
 std::string check_clause(const RowsByDensity& races) {
@@ -83,8 +85,10 @@ std::string check_clause(const RowsByDensity& races) {
       if (!row.verified) failed.push_back(fmt::format("{} at density {:g}", row.algorithm, row.density));
     }
   }
-  if (failed.empty()) return fmt::format("all {} results equal the serial sum, bit for bit the same on all ranks", total);
-  return fmt::format("{} of {} results FAILED the check against the serial sum: {}", failed.size(), total, join(failed));
+  if (failed.empty())
+    return fmt::format("all {} results equal the serial sum, bit for bit the same on all ranks", total);
+  return fmt::format("{} of {} results FAILED the check against the serial sum: {}", failed.size(), total,
+                     join(failed));
 }
 
 }  // namespace

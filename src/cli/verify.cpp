@@ -36,9 +36,8 @@ bool pieces_equal(const AnyStream& a, const AnyStream& b, const Op& op, double t
   if (a.nnz() == 0 && b.nnz() == 0) return true;
   const ValueType type = compute_type(a.type());
   const AnyStream left = to_dense(convert(a, type), op), right = to_dense(convert(b, type), op);
-  return visit_compute_type(type, [&]<class V>() {
-    return equal_values(Stream<V>(left).values(), Stream<V>(right).values(), tolerance);
-  });
+  return visit_compute_type(
+      type, [&]<class V>() { return equal_values(Stream<V>(left).values(), Stream<V>(right).values(), tolerance); });
 }
 
 }  // namespace

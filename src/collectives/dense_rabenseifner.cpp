@@ -18,6 +18,7 @@ namespace tulle::algorithms {
 namespace {
 
 constexpr Step kFoldStep = 0, kResultStep = 1, kFirstRound = 2;
+constexpr Step kGatherStep = kFirstRound + 32;  // halving uses at most 31 steps
 
 // Halving over the core ranks: the blocks [first, first + count) are this rank's to reduce.
 Task<Part> halve(Exchange& exchange, Part sum, const patterns::Fold& fold) {
@@ -44,14 +45,13 @@ Task<Part> halve(Exchange& exchange, Part sum, const patterns::Fold& fold) {
 }
 
 Task<Part> halve_and_gather(Exchange& exchange, Part mine, const patterns::Fold& fold) {
-  Buffer result = exchange.make_dense_result(mine.stream.is_phantom());
+  Buffer result = exchange.make_dense_result(kGatherStep, mine.stream.is_phantom());
   Part block = co_await halve(exchange, std::move(mine), fold);
   const auto rank_of = [](const void* context, int member) {
     return static_cast<const patterns::Fold*>(context)->rank_of(member);
   };
-  const auto rounds = static_cast<Step>(kFirstRound + 32);  // halving uses at most 31 steps
   const PoolVector<Part> blocks = co_await gather_parts_among(
-      exchange, std::move(block), rounds, {fold.core_rank(), fold.core_size(), rank_of, &fold});
+      exchange, std::move(block), kGatherStep, {fold.core_rank(), fold.core_size(), rank_of, &fold});
   co_return exchange.concatenate(blocks, LayoutChoice::dense, std::move(result));
 }
 

@@ -63,7 +63,7 @@ Task<Part> run_ring(Exchange& exchange, const Part& input) {
   const Ring ring(exchange, input);
   const int last_reduction = exchange.size() - 1;
   const int last_step = 2 * (exchange.size() - 1);
-  Buffer result = exchange.make_dense_result(input.stream.is_phantom());
+  Buffer result = exchange.make_dense_result(ring.message_number(last_reduction, 0), input.stream.is_phantom());
   PoolVector<Part> blocks(static_cast<std::size_t>(exchange.size() * ring.segments()));
 
   for (int segment = 0; segment < ring.segments(); ++segment) {

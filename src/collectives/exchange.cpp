@@ -99,13 +99,14 @@ Part Exchange::concatenate(std::span<const Part> blocks, LayoutChoice choice, Bu
   return whole;
 }
 
-Buffer Exchange::make_dense_result(bool phantom) {
+Buffer Exchange::make_dense_result(Step first_final_step, bool phantom) {
   const std::size_t bytes = dimension() * size_of(type());
   if (phantom) return Buffer::phantom(bytes);
   dense_result_ = Buffer::allocate(bytes);
-  operation_.land_with([this](std::span<const Buffer> arrived, std::size_t segment, std::uint64_t length) {
+  first_final_step_ = first_final_step;
+  operation_.land_with([this](Step step, std::span<const Buffer> arrived, std::size_t segment, std::uint64_t length) {
     // The values of a dense frame follow its head, which came with the envelope.
-    if (segment == 0 || arrived[segment - 1].size() != kFrameHeadBytes) return Buffer();
+    if (step < first_final_step_ || segment == 0 || arrived[segment - 1].size() != kFrameHeadBytes) return Buffer();
     const FrameHead head = decode_frame_head(arrived[segment - 1].bytes());
     const bool fits = head.layout == Layout::dense && head.type == type() && head.dimension == dimension() &&
                       head.range.size() * size_of(type()) == length;

@@ -53,8 +53,9 @@ class Exchange {
   Part reduce_many(std::span<const Part> parts, LayoutChoice choice = LayoutChoice::automatic, Buffer landing = {});
   Part concatenate(std::span<const Part> blocks, LayoutChoice choice = LayoutChoice::automatic, Buffer landing = {});
 
-  /// Memory for a dense result of the whole dimension, in which dense blocks that arrive are put directly.
-  Buffer make_dense_result(bool phantom);
+  /// Memory for a dense result of the whole dimension. Dense blocks that arrive in `first_final_step` or later are put
+  /// in their place there; what arrives before is not final and must not be.
+  Buffer make_dense_result(Step first_final_step, bool phantom);
   Buffer block_of_result(const Buffer& result, Range range) const;
 
   Outcome outcome(Part result) const;
@@ -64,6 +65,7 @@ class Exchange {
   Op op_;
   FrameExpectation expectation_;
   Buffer dense_result_;
+  Step first_final_step_ = 0;
 };
 
 /// Sends every rank its block of `mine` and reduces what arrives for this rank's own, in rank order.

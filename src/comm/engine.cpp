@@ -265,6 +265,7 @@ void Engine::take_poison(const std::shared_ptr<Context>& context, const MessageH
                         std::string_view(reinterpret_cast<const char*>(text.data()), text.size())))
           .at_rank(context->rank)
           .with_peer(from);
+  context->broken_from = context->broken ? std::min(context->broken_from, header.sequence) : header.sequence;
   if (!context->broken) context->broken = error;
   for (const auto& operation : active_) {
     if (operation->context_ == context && operation->sequence_ >= header.sequence) operation->fail(error);
@@ -278,7 +279,7 @@ Buffer Engine::landing_for(int source, std::span<const std::byte> head, std::spa
   const std::shared_ptr<Context> context = context_of(header.context);
   const Operation* const operation = context ? operation_of(*context, header.sequence) : nullptr;
   if (operation == nullptr || !operation->landing_ || operation->fingerprint_ != header.fingerprint) return {};
-  return operation->landing_(arrived, segment, bytes);
+  return operation->landing_(header.step, arrived, segment, bytes);
 }
 
 void Engine::fail_peer(int source, const std::string& reason) {
@@ -290,16 +291,17 @@ void Engine::fail_peer(int source, const std::string& reason) {
 // ---------------------------------------------------------------- failure
 
 // The first error breaks the context: what is in flight on it fails, and so does every later call. The other ranks
-// are told from which operation on; what came before may still complete there.
+// are told from which operation on; what came before may still complete there, or fail later and be told in turn.
 void Engine::break_context(Context& context, const Error& error) {
-  if (context.broken) return;
-  context.broken = error;
   std::uint32_t first_sequence = context.next_sequence;
   for (const auto& operation : active_) {
     if (operation->context_.get() != &context) continue;
     first_sequence = std::min(first_sequence, operation->sequence_);
     operation->fail(error);
   }
+  if (context.broken && first_sequence >= context.broken_from) return;
+  if (!context.broken) context.broken = error;
+  context.broken_from = first_sequence;
   tell_peers(context, first_sequence, error);
 }
 

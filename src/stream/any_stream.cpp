@@ -83,7 +83,8 @@ AnyStream AnyStream::dense(ValueType type, std::uint64_t dimension, Range range,
 
 AnyStream AnyStream::phantom(ValueType type, std::uint64_t dimension, Range range, Layout layout, std::uint64_t nnz) {
   if (layout == Layout::dense) return dense(type, dimension, range, Buffer::phantom(range.size() * size_of(type)));
-  return sparse(type, dimension, range, Buffer::phantom(nnz * index_bytes(dimension)), Buffer::phantom(nnz * size_of(type)));
+  return sparse(type, dimension, range, Buffer::phantom(nnz * index_bytes(dimension)),
+                Buffer::phantom(nnz * size_of(type)));
 }
 
 std::uint64_t AnyStream::index_at(std::uint64_t i) const {

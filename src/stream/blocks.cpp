@@ -21,7 +21,8 @@ Range joined_range(std::span<const AnyStream> blocks) {
   for (const AnyStream& block : blocks.subspan(1)) {
     if (block.range().begin != joined.end || block.type() != blocks.front().type() ||
         block.dimension() != blocks.front().dimension()) {
-      throw Error(ErrorKind::bad_input, "concatenate: the blocks' ranges, types and dimensions do not follow one another");
+      throw Error(ErrorKind::bad_input,
+                  "concatenate: the blocks' ranges, types and dimensions do not follow one another");
     }
     joined.end = block.range().end;
   }

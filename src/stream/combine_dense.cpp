@@ -26,8 +26,12 @@ void add_arrays(T* result, const T* lower, const T* higher, std::size_t count) {
 
 void add_f32(float* r, const float* a, const float* b, std::size_t n) { add_arrays(r, a, b, n); }
 void add_f64(double* r, const double* a, const double* b, std::size_t n) { add_arrays(r, a, b, n); }
-void add_u32(std::uint32_t* r, const std::uint32_t* a, const std::uint32_t* b, std::size_t n) { add_arrays(r, a, b, n); }
-void add_u64(std::uint64_t* r, const std::uint64_t* a, const std::uint64_t* b, std::size_t n) { add_arrays(r, a, b, n); }
+void add_u32(std::uint32_t* r, const std::uint32_t* a, const std::uint32_t* b, std::size_t n) {
+  add_arrays(r, a, b, n);
+}
+void add_u64(std::uint64_t* r, const std::uint64_t* a, const std::uint64_t* b, std::size_t n) {
+  add_arrays(r, a, b, n);
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace tulle
@@ -53,7 +57,8 @@ void add(std::byte* result, const std::byte* lower, const std::byte* higher, std
 }
 
 // Integers are added as unsigned ones: overflow wraps.
-void add_dense(ValueType type, std::byte* result, const std::byte* lower, const std::byte* higher, std::uint64_t count) {
+void add_dense(ValueType type, std::byte* result, const std::byte* lower, const std::byte* higher,
+               std::uint64_t count) {
   apply_simd_environment();
   switch (type) {
     case ValueType::f32: return add(result, lower, higher, count, HWY_DYNAMIC_DISPATCH(add_f32));

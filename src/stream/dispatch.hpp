@@ -108,7 +108,8 @@ decltype(auto) visit_index_type(std::uint64_t dimension, Function&& function) {
   return function.template operator()<std::uint64_t>();
 }
 
-/// Calls `function.template operator()<Bits>()` with the unsigned integer as wide as `type`, for work that only moves values.
+/// Calls `function.template operator()<Bits>()` with the unsigned integer as wide as `type`, for work that only moves
+/// values.
 template <class Function>
 decltype(auto) visit_bits(ValueType type, Function&& function) {
   switch (size_of(type)) {

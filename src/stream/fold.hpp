@@ -30,8 +30,8 @@ std::size_t fold_equal(PairsView<V, I> sorted, PairsTarget<V, I> target, Combine
   return written;
 }
 
-/// fold_equal() where at most two indices are equal. REQUIRES: indices[-1] and indices[size] can be read and differ from
-/// their neighbours, values[size] can be read; `target` has room for sorted.size pairs and kFoldSlack more.
+/// fold_equal() where at most two indices are equal. REQUIRES: indices[-1] and indices[size] can be read and differ
+/// from their neighbours, values[size] can be read; `target` has room for sorted.size pairs and kFoldSlack more.
 inline constexpr std::size_t kFoldSlack = 64;
 template <class V, class I, class Combine>
 std::size_t fold_twins(PairsView<V, I> sorted, PairsTarget<V, I> target, Combine combine) {

@@ -16,14 +16,16 @@ namespace tulle {
 /// any_stream.cpp: "index 12 is outside [0, 10) of a stream with N = 10".
 std::string outside_text(std::uint64_t index, Range range, std::uint64_t dimension);
 
-/// any_stream.cpp: throws bad_input naming the first position at which `indices` do not increase strictly inside `range`.
+/// any_stream.cpp: throws bad_input naming the first position at which `indices` do not increase strictly inside
+/// `range`.
 template <StreamIndex I>
 void require_sorted(std::span<const I> indices, std::uint64_t dimension, Range range);
 
 /// layout.cpp: the neutral element of `op` in `type` itself, which may be a 16-bit one.
 ScalarBytes stored_neutral(const Op& op, ValueType type);
 
-/// layout.cpp: memory for `count` dense values. Throws bad_input for a size that cannot be meant, system where memory lacks.
+/// layout.cpp: memory for `count` dense values. Throws bad_input for a size that cannot be meant, system where memory
+/// lacks.
 Buffer allocate_dense(ValueType type, std::uint64_t count);
 
 /// layout.cpp: writes all values of `stream` to `destination`, absent ones as the neutral element. Any value type.
@@ -50,7 +52,8 @@ AnyStream accumulate_sparse(std::span<const AnyStream> streams, const Op& op);
 /// accumulate.cpp: any streams to a dense one, written to `result` (range.size() values).
 void accumulate_dense(std::span<const AnyStream> streams, const Op& op, std::byte* result);
 
-/// combine_dense.cpp: result[i] = lower[i] ∘ higher[i]. `result` may be `lower`, and `higher` unless the op is the user's.
+/// combine_dense.cpp: result[i] = lower[i] ∘ higher[i]. `result` may be `lower`, and `higher` unless the op is the
+/// user's.
 void combine_dense(ValueType type, const Op& op, std::byte* result, const std::byte* lower, const std::byte* higher,
                    std::uint64_t count);
 
@@ -59,6 +62,7 @@ enum class DenseSide { lower, higher };
 void scatter(const AnyStream& sparse, const Op& op, std::byte* dense, DenseSide side);
 
 /// convert.cpp: `count` values from one type to another. Returns how many finite ones became infinite.
+/// REQUIRES: the types are equal, or one is f32 and the other a 16-bit one.
 std::uint64_t convert_values(ValueType from, const std::byte* source, ValueType to, std::byte* destination,
                              std::uint64_t count);
 

@@ -1,4 +1,5 @@
-// What a result will look like and what it costs, from the operands' sizes alone: the same for real streams and phantoms.
+// What a result will look like and what it costs, from the operands' sizes alone: the same for real streams and
+// phantoms.
 #pragma once
 
 #include <algorithm>

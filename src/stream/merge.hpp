@@ -2,9 +2,9 @@
 //
 // How it works: which side the next pair comes from is a coin toss to the branch predictor, so positions advance by
 // arithmetic on a comparison. Each step then waits for the one before it: load, compare, add, 8 cycles. Long runs are
-// therefore cut into *blocks* of *lanes*, which take their steps in turns: while one lane waits another works. Lanes are
-// cut so that all pairs of a lane precede those of the next. What is left when a side of a lane ends, and short runs,
-// go through merge_rest().
+// therefore cut into *blocks* of *lanes*, which take their steps in turns: while one lane waits another works. Lanes
+// are cut so that all pairs of a lane precede those of the next. What is left when a side of a lane ends, and short
+// runs, go through merge_rest().
 //
 // Pairs of equal index are both kept, the lower one first; fold.hpp makes one of them.
 #pragma once

@@ -1,8 +1,8 @@
 // k-way merge as a tree of two-way merges.
 //
 // How it works: every stream is a *run*, sorted by index. A *level* merges neighbouring runs two by two and keeps both
-// of two equal indices, the one of the earlier stream first; ⌈log2 k⌉ levels leave one run in the order (index, stream).
-// A last pass folds equal indices from the left, which is why levels must not combine: a ∘ (b ∘ c) would round
+// of two equal indices, the one of the earlier stream first; ⌈log2 k⌉ levels leave one run in the order (index,
+// stream). A last pass folds equal indices from the left, which is why levels must not combine: a ∘ (b ∘ c) would round
 // differently. Two-way merges do not mispredict, so this beats a heap, which does once per pair and level.
 // Sorting is the same with the ascending stretches of unsorted pairs as runs.
 #include "stream/dispatch.hpp"

@@ -16,7 +16,8 @@ void require_alike(std::span<const AnyStream> streams, const Op& op) {
   const AnyStream& first = streams.front();
   op.require_defined_on(first.type());
   for (const AnyStream& other : streams.subspan(1)) {
-    if (other.type() == first.type() && other.dimension() == first.dimension() && other.range() == first.range()) continue;
+    if (other.type() == first.type() && other.dimension() == first.dimension() && other.range() == first.range())
+      continue;
     throw Error(ErrorKind::bad_input,
                 fmt::format("streams do not match: {} with N = {} over [{}, {}) and {} with N = {} over [{}, {})",
                             to_string(first.type()), first.dimension(), first.range().begin, first.range().end,

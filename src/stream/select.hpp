@@ -15,10 +15,14 @@ inline std::size_t mask_of(bool condition) {
   return mask;
 }
 
+/// The unsigned integer as wide as V.
+template <class V>
+using BitsOf = std::conditional_t<sizeof(V) == 8, std::uint64_t, std::uint32_t>;
+
 /// `yes` where the mask is set, else `no`.
 template <class V>
 V select(std::size_t mask, V yes, V no) {
-  using Bits = std::conditional_t<sizeof(V) == 8, std::uint64_t, std::uint32_t>;
+  using Bits = BitsOf<V>;
   const auto yes_bits = std::bit_cast<Bits>(yes);
   const auto no_bits = std::bit_cast<Bits>(no);
   return std::bit_cast<V>(no_bits ^ ((no_bits ^ yes_bits) & static_cast<Bits>(mask)));

@@ -114,7 +114,8 @@ Stream<V> Stream<V>::borrow_sorted(std::uint64_t dimension, std::span<const I> i
 
 template <class V>
 Stream<V> Stream<V>::borrow_dense(std::span<const V> values) {
-  return Stream(AnyStream::dense(kValueTypeOf<V>, values.size(), {0, values.size()}, Buffer::borrow(std::as_bytes(values))));
+  return Stream(
+      AnyStream::dense(kValueTypeOf<V>, values.size(), {0, values.size()}, Buffer::borrow(std::as_bytes(values))));
 }
 
 template <class V>
@@ -135,13 +136,13 @@ std::vector<V> Stream<V>::to_vector(const Op& op) const {
   return all;
 }
 
-#define TULLE_INSTANTIATE_INDEX(V, I)                                                              \
-  template Stream<V> Stream<V>::from_sorted(std::uint64_t, std::span<const I>, std::span<const V>); \
+#define TULLE_INSTANTIATE_INDEX(V, I)                                                                         \
+  template Stream<V> Stream<V>::from_sorted(std::uint64_t, std::span<const I>, std::span<const V>);           \
   template Stream<V> Stream<V>::from_pairs(std::uint64_t, std::span<const I>, std::span<const V>, const Op&); \
   template Stream<V> Stream<V>::borrow_sorted(std::uint64_t, std::span<const I>, std::span<const V>);
-#define TULLE_INSTANTIATE(name, V)           \
-  template class Stream<V>;                  \
-  TULLE_INSTANTIATE_INDEX(V, std::uint32_t)  \
+#define TULLE_INSTANTIATE(name, V)          \
+  template class Stream<V>;                 \
+  TULLE_INSTANTIATE_INDEX(V, std::uint32_t) \
   TULLE_INSTANTIATE_INDEX(V, std::uint64_t)
 TULLE_FOR_EACH_VALUE_TYPE(TULLE_INSTANTIATE)
 #undef TULLE_INSTANTIATE

@@ -23,7 +23,8 @@ TEST(Crc32c, MatchesTheVectorsOfRfc3720) {
 
 TEST(Crc32c, OfNothingIsZero) { EXPECT_EQ(crc32c({}), 0u); }
 
-RC_GTEST_PROP(Crc32c, ByInstructionEqualsTheReference, (const std::vector<unsigned char>& data, std::uint32_t previous)) {
+RC_GTEST_PROP(Crc32c, ByInstructionEqualsTheReference,
+              (const std::vector<unsigned char>& data, std::uint32_t previous)) {
   const auto bytes = std::as_bytes(std::span(data));
   RC_ASSERT(crc32c(bytes, previous) == crc32c_reference(bytes, previous));
 }

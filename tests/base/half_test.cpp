@@ -82,8 +82,8 @@ TYPED_TEST(SixteenBitFloat, RoundsBetweenNeighboursToTheNearestAndTiesToEven) {
     const std::uint32_t high = low + 1;
     const double below = reference<TypeParam>(low);
     // Past the largest number the next one would be twice the last step away: that is where infinity begins.
-    const double above = high < kInfinity<TypeParam> ? reference<TypeParam>(high)
-                                                     : 2 * below - reference<TypeParam>(low - 1);
+    const double above =
+        high < kInfinity<TypeParam> ? reference<TypeParam>(high) : 2 * below - reference<TypeParam>(low - 1);
     const auto middle = static_cast<float>((below + above) / 2);
     if (static_cast<double>(middle) != (below + above) / 2) continue;  // not an f32: no tie to test
     const std::uint32_t even = low % 2 == 0 ? low : high;

@@ -89,7 +89,7 @@ TEST(MpiMessages, ADetachedSegmentIsReceivedWhereTheOperationWantsIt) {
   run_operation(communicator, [&](Operation& operation) -> Task<> {
     const Buffer block = Buffer::allocate(3 * bytes);
     std::vector<std::size_t> asked;
-    operation.land_with([&](std::span<const Buffer> arrived, std::size_t segment, std::uint64_t size) {
+    operation.land_with([&](Step, std::span<const Buffer> arrived, std::size_t segment, std::uint64_t size) {
       EXPECT_EQ(arrived.front().size(), 16u);  // the segments before it are there to decide by
       asked.push_back(segment);
       return size == bytes ? block.slice(bytes, bytes) : Buffer::allocate(size - 1);  // of no use, and not used

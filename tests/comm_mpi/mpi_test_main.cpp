@@ -9,6 +9,7 @@
 #include <iostream>
 #include <memory>
 #include <sstream>
+#include <string>
 #include <string_view>
 
 #include "tulle/comm/mpi.hpp"
@@ -19,17 +20,23 @@ class FailurePrinter final : public testing::EmptyTestEventListener {
  public:
   explicit FailurePrinter(int rank) : rank_(rank) {}
 
+  // Kept for the message below: GoogleTest calls that one with its lock held, and asking it for the test would hang.
+  void OnTestStart(const testing::TestInfo& test) override {
+    test_ = std::string(test.test_suite_name()) + "." + test.name();
+  }
+
   void OnTestPartResult(const testing::TestPartResult& result) override {
     if (!result.failed()) return;
-    const auto* const test = testing::UnitTest::GetInstance()->current_test_info();
     std::ostringstream text;  // in one piece, because all ranks share the terminal
-    text << "[rank " << rank_ << "] " << (test == nullptr ? "" : test->name()) << ": " << result.file_name() << ":"
-         << result.line_number() << ": " << result.message() << "\n";
+    text << "[rank " << rank_ << "] " << test_ << ": "
+         << (result.file_name() == nullptr ? "unknown file" : result.file_name()) << ":" << result.line_number() << ": "
+         << result.message() << "\n";
     std::cerr << text.str() << std::flush;
   }
 
  private:
   int rank_;
+  std::string test_;
 };
 
 int thread_level() {

@@ -82,7 +82,8 @@ TEST(Concatenate, RefusesBlocksThatDoNotFollowOneAnother) {
 }
 
 TEST(ToDense, RefusesASizeThatNoMachineHolds) {
-  const auto text = message_of(ErrorKind::bad_input, [] { to_dense(Stream<double>(std::uint64_t{1} << 63), Op::sum()); });
+  const auto text =
+      message_of(ErrorKind::bad_input, [] { to_dense(Stream<double>(std::uint64_t{1} << 63), Op::sum()); });
   EXPECT_CONTAINS(text, "dense form of 9223372036854775808 values");
 }
 

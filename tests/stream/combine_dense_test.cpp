@@ -1,7 +1,4 @@
 // Dense sums on every instruction set that this CPU has.
-#include <hwy/targets.h>
-
-#include "base/simd.hpp"
 #include "stream/kernels.hpp"
 #include "stream/model.hpp"
 #include "tulle/base/philox.hpp"
@@ -14,7 +11,8 @@ std::vector<V> random_values(std::size_t count, std::uint64_t seed) {
   const auto peculiar = peculiar_values<V>();
   Philox random(seed);
   std::vector<V> values(count);
-  for (V& value : values) value = random.below(4) == 0 ? peculiar[random.below(peculiar.size())] : static_cast<V>(random());
+  for (V& value : values)
+    value = random.below(4) == 0 ? peculiar[random.below(peculiar.size())] : static_cast<V>(random());
   return values;
 }
 
@@ -44,17 +42,11 @@ void check_against_model(const Op& op, std::size_t count) {
 }
 
 TYPED_TEST(CombineDense, EqualsTheModelOnEveryTarget) {
-  apply_simd_environment();
-  const std::int64_t supported = hwy::SupportedTargets();
-  for (std::int64_t rest = supported; rest != 0; rest &= rest - 1) {
-    const std::int64_t target = rest & -rest;
-    SCOPED_TRACE(hwy::TargetName(target));
-    hwy::SetSupportedTargetsForTest(target);
+  for_each_target([] {
     for (const std::size_t count : {0, 1, 3, 15, 16, 17, 31, 33, 64, 100, 1000, 4097}) {
       for (const Op& op : ops_on<TypeParam>()) check_against_model<TypeParam>(op, count);
     }
-  }
-  hwy::SetSupportedTargetsForTest(0);
+  });
 }
 
 }  // namespace

@@ -1,5 +1,3 @@
-#include <array>
-
 #include "stream/kernels.hpp"
 #include "stream/model.hpp"
 
@@ -20,11 +18,13 @@ std::vector<V> every_pattern() {
 
 TYPED_TEST(SixteenBitStream, WidensLikeItsScalar) {
   const auto patterns = every_pattern<TypeParam>();
-  const Stream<float> wide(convert(Stream<TypeParam>::dense(patterns), ValueType::f32));
-  for (std::size_t i = 0; i < patterns.size(); ++i) {
-    const auto expected = static_cast<float>(patterns[i]);
-    ASSERT_EQ(std::bit_cast<std::uint32_t>(wide.values()[i]), std::bit_cast<std::uint32_t>(expected)) << i;
-  }
+  for_each_target([&] {
+    const Stream<float> wide(convert(Stream<TypeParam>::dense(patterns), ValueType::f32));
+    for (std::size_t i = 0; i < patterns.size(); ++i) {
+      const auto expected = static_cast<float>(patterns[i]);
+      ASSERT_EQ(std::bit_cast<std::uint32_t>(wide.values()[i]), std::bit_cast<std::uint32_t>(expected)) << i;
+    }
+  });
 }
 
 // Bits around every boundary: each 16-bit value with its neighbours in f32 and the middles between two values.
@@ -36,16 +36,18 @@ TYPED_TEST(SixteenBitStream, NarrowsLikeItsScalarAndCountsOverflow) {
       values.push_back(std::bit_cast<float>(bits + offset));
     }
   }
-  KernelReport report;
-  const Stream<TypeParam> narrow(convert(Stream<float>::dense(values), kValueTypeOf<TypeParam>, &report));
-  std::uint64_t overflowed = 0;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const TypeParam expected(values[i]);
-    ASSERT_EQ(narrow.values()[i].bits, expected.bits) << values[i];
-    overflowed += std::isfinite(values[i]) && std::isinf(static_cast<float>(expected));
-  }
-  EXPECT_GT(overflowed, 0u);
-  EXPECT_EQ(report.overflowed, overflowed);
+  for_each_target([&] {
+    KernelReport report;
+    const Stream<TypeParam> narrow(convert(Stream<float>::dense(values), kValueTypeOf<TypeParam>, &report));
+    std::uint64_t overflowed = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const TypeParam expected(values[i]);
+      ASSERT_EQ(narrow.values()[i].bits, expected.bits) << values[i];
+      overflowed += std::isfinite(values[i]) && std::isinf(static_cast<float>(expected));
+    }
+    EXPECT_GT(overflowed, 0u);
+    EXPECT_EQ(report.overflowed, overflowed);
+  });
 }
 
 TYPED_TEST(SixteenBitStream, SharesItsIndicesWithTheWideForm) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <hwy/targets.h>
 #include <rapidcheck.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/simd.hpp"
 #include "tulle/stream/reduce.hpp"
 
 namespace tulle::test {
@@ -158,6 +160,21 @@ std::string message_of(ErrorKind kind, Function&& function) {
 }
 
 #define EXPECT_CONTAINS(text, part) EXPECT_NE(std::string(text).find(part), std::string::npos) << (text)
+
+/// Calls `function` once for each instruction set that this CPU has, with the kernels restricted to it.
+template <class Function>
+void for_each_target(Function&& function) {
+  apply_simd_environment();
+  for (std::int64_t rest = hwy::SupportedTargets(); rest != 0; rest &= rest - 1) {
+    const std::int64_t target = rest & -rest;
+    SCOPED_TRACE(hwy::TargetName(target));
+    hwy::SetSupportedTargetsForTest(target);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    function();
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+}
 
 using ValueTypes = ::testing::Types<float, double, Half, Bfloat16, std::int32_t, std::int64_t>;
 using ComputeTypes = ::testing::Types<float, double, std::int32_t, std::int64_t>;

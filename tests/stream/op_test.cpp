@@ -30,7 +30,8 @@ TEST(Op, OfBitsIsRefusedOnFloats) {
 }
 
 TEST(Op, OfAUserIsRefusedOnAnotherType) {
-  EXPECT_CONTAINS(message_of(ErrorKind::bad_input, [] { first_op<double>().require_defined_on(ValueType::f32); }), "first");
+  EXPECT_CONTAINS(message_of(ErrorKind::bad_input, [] { first_op<double>().require_defined_on(ValueType::f32); }),
+                  "first");
   first_op<float>().require_defined_on(ValueType::bf16);
 }
 

@@ -95,7 +95,8 @@ TEST(Reduce, KeepsEntriesThatCancel) {
 TEST(Reduce, KeepsTheBitsOfAValueThatOneStreamHolds) {
   const float payload = std::bit_cast<float>(0x7fc12345u);
   const std::vector<AnyStream> streams{stream_of<float>(100, {{3, -0.0f}, {5, payload}, {9, 1.0f}}),
-                                       stream_of<float>(100, {{4, -0.0f}, {9, 2.0f}}), stream_of<float>(100, {{8, payload}})};
+                                       stream_of<float>(100, {{4, -0.0f}, {9, 2.0f}}),
+                                       stream_of<float>(100, {{8, payload}})};
   for (const Op& op : ops_on<float>()) {
     for (const LayoutChoice choice : {LayoutChoice::sparse, LayoutChoice::dense}) {
       const Stream<float> many(reduce_many(streams, op, nullptr, choice));
@@ -155,7 +156,8 @@ TEST(Reduce, WorksInPlaceOnlyWhereNobodyElseLooks) {
 }
 
 TEST(Reduce, RefusesStreamsThatDoNotMatch) {
-  const auto dimensions = message_of(ErrorKind::bad_input, [] { reduce(Stream<float>(4), Stream<float>(5), Op::sum()); });
+  const auto dimensions =
+      message_of(ErrorKind::bad_input, [] { reduce(Stream<float>(4), Stream<float>(5), Op::sum()); });
   EXPECT_CONTAINS(dimensions, "N = 4");
   EXPECT_CONTAINS(dimensions, "N = 5");
   message_of(ErrorKind::bad_input, [] { reduce(Stream<float>(4), Stream<double>(4), Op::sum()); });
@@ -200,14 +202,16 @@ TEST(ReduceMany, OfOneStreamSharesItsMemory) {
 }
 
 TEST(ReduceMany, WritesADenseResultToItsLanding) {
-  const std::vector<AnyStream> floats{stream_of<float>(100, {{1, 1.0f}}), stream_of<float>(100, {{1, 2.0f}, {7, 3.0f}})};
+  const std::vector<AnyStream> floats{stream_of<float>(100, {{1, 1.0f}}),
+                                      stream_of<float>(100, {{1, 2.0f}, {7, 3.0f}})};
   Buffer landing = Buffer::allocate(400);
   const AnyStream sum = reduce_many(floats, Op::sum(), nullptr, LayoutChoice::dense, landing);
   EXPECT_EQ(sum.values_buffer().data(), landing.data());
   EXPECT_EQ(landing.as<float>()[1], 3.0f);
   EXPECT_EQ(landing.as<float>()[50], 0.0f);
   const std::vector<AnyStream> halves{stream_of<Half>(200, {{1, Half(1.0f)}})};
-  EXPECT_EQ(reduce_many(halves, Op::sum(), nullptr, LayoutChoice::dense, landing).values_buffer().data(), landing.data());
+  EXPECT_EQ(reduce_many(halves, Op::sum(), nullptr, LayoutChoice::dense, landing).values_buffer().data(),
+            landing.data());
   EXPECT_EQ(landing.as<Half>()[1], Half(1.0f));
 }
 
@@ -215,7 +219,8 @@ TEST(ReduceMany, ReducesHundredsOfStreams) {
   std::vector<Model<double>> models;
   std::vector<AnyStream> streams;
   for (std::uint64_t s = 0; s < 300; ++s) {
-    models.push_back({{s, 0.1 * static_cast<double>(s)}, {50'000, 0.1}, {99'999 - s, 1.0 / (1.0 + static_cast<double>(s))}});
+    models.push_back(
+        {{s, 0.1 * static_cast<double>(s)}, {50'000, 0.1}, {99'999 - s, 1.0 / (1.0 + static_cast<double>(s))}});
     streams.push_back(stream_of(100'000, models.back()));
   }
   const auto expected = folded(models, OpCode::sum);
@@ -226,7 +231,8 @@ TEST(ReduceMany, ReducesHundredsOfStreams) {
 
 TEST(ReduceMany, NeedsNoMemoryForAHugeRange) {
   const std::uint64_t huge = std::uint64_t{1} << 63;
-  const std::vector<AnyStream> streams{stream_of<float>(huge, {{0, 1.0f}, {huge - 1, 1.0f}}), stream_of<float>(huge, {{5, 1.0f}}),
+  const std::vector<AnyStream> streams{stream_of<float>(huge, {{0, 1.0f}, {huge - 1, 1.0f}}),
+                                       stream_of<float>(huge, {{5, 1.0f}}),
                                        stream_of<float>(huge, {{0, 1.0f}, {huge / 2, 1.0f}})};
   const AnyStream sum = reduce_many(streams, Op::sum());
   EXPECT_EQ(sum.nnz(), 4u);
@@ -238,7 +244,8 @@ TEST(ReduceMany, NeedsNoMemoryForAHugeRange) {
 TEST(ReduceMany, RefusesADenseResultThatNoMachineHolds) {
   const std::uint64_t huge = std::uint64_t{1} << 62;
   const std::vector<AnyStream> streams(3, Stream<float>(huge));
-  const auto text = message_of(ErrorKind::bad_input, [&] { reduce_many(streams, Op::sum(), nullptr, LayoutChoice::dense); });
+  const auto text =
+      message_of(ErrorKind::bad_input, [&] { reduce_many(streams, Op::sum(), nullptr, LayoutChoice::dense); });
   EXPECT_CONTAINS(text, "dense form of 4611686018427387904 values");
 }
 

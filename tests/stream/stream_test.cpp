@@ -22,7 +22,8 @@ Stream<V> sorted(std::uint64_t dimension, const std::vector<I>& indices, const s
 }
 
 template <class I, class V>
-Stream<V> paired(std::uint64_t dimension, const std::vector<I>& indices, const std::vector<V>& values, const Op& op = {}) {
+Stream<V> paired(std::uint64_t dimension, const std::vector<I>& indices, const std::vector<V>& values,
+                 const Op& op = {}) {
   return Stream<V>::from_pairs(dimension, std::span<const I>(indices), std::span<const V>(values), op);
 }
 
@@ -80,7 +81,8 @@ TYPED_TEST(StreamOf, ComesBackFromItsDenseForm) {
 TYPED_TEST(StreamOf, KeepsWhatThePredicateChooses) {
   std::vector<TypeParam> values;
   for (int i = 0; i < 10; ++i) values.push_back(value<TypeParam>(i));
-  const auto stream = Stream<TypeParam>::from_predicate(values, [](std::uint64_t index, TypeParam) { return index % 3 == 0; });
+  const auto stream =
+      Stream<TypeParam>::from_predicate(values, [](std::uint64_t index, TypeParam) { return index % 3 == 0; });
   ASSERT_EQ(stream.nnz(), 4u);
   EXPECT_EQ(stream.index_at(0), 0u) << "a zero that was chosen stays";
   EXPECT_EQ(stream.at(9), value<TypeParam>(9));
@@ -89,7 +91,8 @@ TYPED_TEST(StreamOf, KeepsWhatThePredicateChooses) {
 TYPED_TEST(StreamOf, BorrowsTheCallersMemory) {
   const std::vector<std::uint32_t> indices{1, 4};
   const std::vector<TypeParam> values{value<TypeParam>(1), value<TypeParam>(2)};
-  const auto sparse = Stream<TypeParam>::borrow_sorted(5, std::span<const std::uint32_t>(indices), std::span<const TypeParam>(values));
+  const auto sparse =
+      Stream<TypeParam>::borrow_sorted(5, std::span<const std::uint32_t>(indices), std::span<const TypeParam>(values));
   EXPECT_EQ(sparse.values().data(), values.data());
   EXPECT_EQ(sparse.template indices<std::uint32_t>().data(), indices.data());
   const auto dense = Stream<TypeParam>::borrow_dense(values);
@@ -112,17 +115,19 @@ TYPED_TEST(StreamOf, CanBeEmptyInAnyDimension) {
   }
   EXPECT_EQ(Stream<TypeParam>::from_dense({}).dimension(), 0u);
   EXPECT_TRUE(Stream<TypeParam>(0).to_vector().empty());
-  EXPECT_EQ(sorted<std::uint32_t>(1, {0}, std::vector{value<TypeParam>(7)}).to_vector(), std::vector{value<TypeParam>(7)});
+  EXPECT_EQ(sorted<std::uint32_t>(1, {0}, std::vector{value<TypeParam>(7)}).to_vector(),
+            std::vector{value<TypeParam>(7)});
 }
 
 TEST(Stream, KeepsLargeIndicesExactly) {
-  const std::vector<std::uint64_t> indices{(1u << 24) + 1,        (1u << 24) + 3, (1u << 31) - 1, (1u << 31) + 1,
-                                           0xfffffffeu,           0xffffffffu,    kWide + 1,      (kWide << 20) + 3,
-                                           (1ull << 63) - 1};
+  const std::vector<std::uint64_t> indices{(1u << 24) + 1, (1u << 24) + 3,    (1u << 31) - 1,
+                                           (1u << 31) + 1, 0xfffffffeu,       0xffffffffu,
+                                           kWide + 1,      (kWide << 20) + 3, (1ull << 63) - 1};
   const std::vector<float> values(indices.size(), 1.0f);
   const auto stream = sorted(std::uint64_t{1} << 63, indices, values);
   for (std::size_t i = 0; i < indices.size(); ++i) EXPECT_EQ(stream.index_at(i), indices[i]);
-  const auto narrow = sorted<std::uint64_t, float>(0xffffffffu, {(1u << 24) + 1, (1u << 31) + 1, 0xfffffffe}, {1.0f, 2.0f, 3.0f});
+  const auto narrow =
+      sorted<std::uint64_t, float>(0xffffffffu, {(1u << 24) + 1, (1u << 31) + 1, 0xfffffffe}, {1.0f, 2.0f, 3.0f});
   EXPECT_EQ(narrow.index_width(), 4u);
   EXPECT_EQ(narrow.index_at(0), (1u << 24) + 1);
   EXPECT_EQ(narrow.index_at(2), 0xfffffffeu);
@@ -143,19 +148,29 @@ TEST(Stream, RefusesAnIndexOutsideTheDimension) {
   EXPECT_CONTAINS(text, "position 1");
   EXPECT_CONTAINS(text, "index 12");
   EXPECT_CONTAINS(text, "N = 10");
-  EXPECT_CONTAINS(message_of(ErrorKind::bad_input, [] { paired<std::uint32_t, float>(10, {12, 2}, {1, 2}); }), "position 0: index 12");
+  EXPECT_CONTAINS(message_of(ErrorKind::bad_input,
+                             [] {
+                               paired<std::uint32_t, float>(10, {12, 2}, {1, 2});
+                             }),
+                  "position 0: index 12");
 }
 
 TEST(Stream, RefusesAnIndexThatNarrowingWouldMove) {
   const std::uint64_t beyond = (std::uint64_t{1} << 32) + 3;
-  EXPECT_CONTAINS(message_of(ErrorKind::bad_input, [&] { sorted<std::uint64_t, float>(10, {beyond}, {1}); }), "4294967299");
-  EXPECT_CONTAINS(message_of(ErrorKind::bad_input, [&] { paired<std::uint64_t, float>(10, {beyond}, {1}); }), "4294967299");
+  EXPECT_CONTAINS(message_of(ErrorKind::bad_input, [&] { sorted<std::uint64_t, float>(10, {beyond}, {1}); }),
+                  "4294967299");
+  EXPECT_CONTAINS(message_of(ErrorKind::bad_input, [&] { paired<std::uint64_t, float>(10, {beyond}, {1}); }),
+                  "4294967299");
 }
 
 TEST(Stream, RefusesUnsortedAndDuplicateIndicesHandedAsSorted) {
-  const auto unsorted = message_of(ErrorKind::bad_input, [] { sorted<std::uint32_t, float>(10, {2, 1, 0}, {1, 2, 3}); });
+  const auto unsorted = message_of(ErrorKind::bad_input, [] {
+    sorted<std::uint32_t, float>(10, {2, 1, 0}, {1, 2, 3});
+  });
   EXPECT_CONTAINS(unsorted, "position 1: index 1 follows index 2");
-  const auto duplicate = message_of(ErrorKind::bad_input, [] { sorted<std::uint64_t, float>(10, {2, 4, 4}, {1, 2, 3}); });
+  const auto duplicate = message_of(ErrorKind::bad_input, [] {
+    sorted<std::uint64_t, float>(10, {2, 4, 4}, {1, 2, 3});
+  });
   EXPECT_CONTAINS(duplicate, "position 2: index 4 follows index 4");
   EXPECT_CONTAINS(duplicate, "N = 10");
 }
@@ -173,13 +188,19 @@ TEST(Stream, FindsOneFaultInALongStreamWhereverItIs) {
 }
 
 TEST(Stream, RefusesArraysOfDifferentLengths) {
-  EXPECT_CONTAINS(message_of(ErrorKind::bad_input, [] { sorted<std::uint32_t, float>(10, {1, 2}, {1}); }), "2 indices but 1 values");
+  EXPECT_CONTAINS(message_of(ErrorKind::bad_input,
+                             [] {
+                               sorted<std::uint32_t, float>(10, {1, 2}, {1});
+                             }),
+                  "2 indices but 1 values");
 }
 
 TEST(Stream, RefusesToBorrowIndicesOfTheWrongWidth) {
   const std::vector<std::uint64_t> indices{1};
   const std::vector<float> values{1};
-  const auto borrow = [&] { Stream<float>::borrow_sorted(10, std::span<const std::uint64_t>(indices), std::span<const float>(values)); };
+  const auto borrow = [&] {
+    Stream<float>::borrow_sorted(10, std::span<const std::uint64_t>(indices), std::span<const float>(values));
+  };
   EXPECT_CONTAINS(message_of(ErrorKind::bad_input, borrow), "8 bytes");
 }
 

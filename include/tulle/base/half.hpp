@@ -46,7 +46,10 @@ inline Half::Half(float value) {
 inline Half::operator float() const {
   const std::uint32_t sign = (bits & 0x8000u) << 16;
   const std::uint32_t magnitude = bits & 0x7fffu;
-  if (magnitude >= 0x7c00u) return std::bit_cast<float>(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));
+  if (magnitude >= 0x7c00u) {  // infinity, or a NaN, which becomes quiet as it does in hardware
+    const std::uint32_t quiet = magnitude > 0x7c00u ? 0x400000u : 0u;
+    return std::bit_cast<float>(sign | 0x7f800000u | quiet | ((magnitude & 0x3ffu) << 13));
+  }
   if (magnitude < 0x400u) {  // zero and subnormals: the mantissa counts in units of 2^-24
     const float unsigned_value = static_cast<float>(magnitude) * 0x1p-24f;
     return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(unsigned_value));

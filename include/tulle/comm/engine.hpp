@@ -33,6 +33,7 @@ struct Context {
   PoolVector<int> rank_of_world;   ///< the inverse; -1 for others
   std::uint32_t next_sequence = 0;
   std::optional<Error> broken;
+  std::uint32_t broken_from = 0;   ///< the first operation that the error concerns
   Profile profile;
   double default_deadline_seconds = 300;
   std::map<std::pair<std::uint64_t, ValueType>, AlgorithmState> history;  ///< by dimension and type

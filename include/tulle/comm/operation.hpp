@@ -47,8 +47,9 @@ class Operation {
  public:
   class Receive;
   class PollUntil;
-  /// Where a large segment should be received, from the segments that came before it; empty: anywhere.
-  using Landing = std::function<Buffer(std::span<const Buffer> arrived, std::size_t segment, std::uint64_t bytes)>;
+  /// Where a large segment of a message should be received, from the segments that came before it; empty: anywhere.
+  using Landing =
+      std::function<Buffer(Step step, std::span<const Buffer> arrived, std::size_t segment, std::uint64_t bytes)>;
 
   Operation(Engine& engine, std::shared_ptr<Context> context, const CallSignature& signature, double deadline_seconds,
             bool checksum);

@@ -1,0 +1,35 @@
+// The flags of `tulle bench allreduce`, checked before anything is started.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/launch.hpp"
+#include "cli/race.hpp"
+
+namespace tulle::cli {
+
+struct BenchFlags {
+  RaceSpec spec{.dimension = std::uint64_t{1} << 20};
+  std::vector<double> densities = {0.001, 0.01, 0.1};
+  LaunchOptions launch;
+  std::optional<std::string> json_path;
+  bool summary = false;
+
+  // As they were typed, until finish().
+  std::vector<std::string> algorithm_names = {"all"};
+  std::optional<int> ranks;
+  std::optional<int> repeats;
+  std::optional<std::string> transport;
+};
+
+/// Adds the flags to `command`. A value that is not allowed throws CLI::ValidationError naming the flag and what is.
+void add_bench_flags(CLI::App& command, BenchFlags& flags);
+
+/// What flags mean together: the transport by `job`, the rows that "all" stands for. Throws CLI::ValidationError too.
+void finish(BenchFlags& flags, const Job& job);
+
+}  // namespace tulle::cli

@@ -1,0 +1,17 @@
+// The subcommands, each in a file of its own.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <functional>
+
+namespace tulle::cli {
+
+/// What runs once the whole command line is parsed; gives the exit code.
+using Action = std::function<int()>;
+
+/// Each adds itself to `parent` and sets `action` when it is the one that was typed.
+void add_list_command(CLI::App& parent, Action& action);
+void add_bench_allreduce_command(CLI::App& parent, Action& action);
+
+}  // namespace tulle::cli

@@ -1,0 +1,49 @@
+// The tulle command: parses, then runs one subcommand. Nothing is started before the whole command line is understood.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <iostream>
+
+#include "cli/commands.hpp"
+#include "cli/launch.hpp"
+#include "cli/usage.hpp"
+
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  tulle list
+  tulle bench allreduce --dimension 2^20 --density 0.01
+  mpirun -n 4 tulle bench allreduce --dimension 2^24 --density 0.1% 1% 10% --summary
+)";
+
+// Under mpirun every rank comes to the same conclusion; one prints it and gives the exit code. The others leave with
+// 0, because mpirun ends the job, maybe before the message is out, when the first of them gives another.
+int stop(const CLI::App& app, const CLI::ParseError& error) {
+  if (!tulle::cli::this_job().prints()) return 0;
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(error);  // --help, --version
+  fmt::print(stderr, "{}", tulle::cli::explain(app, error));
+  return 2;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Sparse collectives for distributed machine learning", "tulle");
+  app.set_version_flag("--version", "tulle " TULLE_VERSION);
+  app.footer(kExamples);
+  app.require_subcommand(1);
+
+  tulle::cli::Action action;
+  tulle::cli::add_list_command(app, action);
+  CLI::App* const bench = app.add_subcommand("bench", "Measure");
+  bench->require_subcommand(1);
+  tulle::cli::add_bench_allreduce_command(*bench, action);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return stop(app, error);
+  }
+  return action();
+}

@@ -1,0 +1,90 @@
+// Every row of the registry on real MPI: the bytes of the simulator, blocking and non-blocking.
+#include "collectives/harness.hpp"
+#include "comm_mpi/mpi_fixture.hpp"
+
+namespace tulle::testing {
+namespace {
+
+SyntheticSpec spec_for(std::uint64_t dimension, std::uint64_t nnz, std::uint64_t seed) {
+  return {.dimension = dimension, .nnz = nnz, .values = SyntheticValues::gaussian_like, .seed = seed};
+}
+
+std::vector<std::pair<std::uint64_t, std::uint64_t>> sizes(int ranks) {
+  const auto p = static_cast<std::uint64_t>(ranks);
+  return {{0, 0}, {1, 1}, {p - 1, 1}, {p, p}, {4097, 0}, {4097, 41}, {100003, 100}, {100003, 30001}, {100003, 100003}};
+}
+
+TEST(OnMpi, every_row_gives_the_bytes_of_the_simulator) {
+  Communicator communicator = test_communicator();
+  const auto me = static_cast<std::size_t>(communicator.rank());
+  for (const auto& [dimension, nnz] : sizes(communicator.size())) {
+    const auto inputs = make_inputs(communicator.size(), spec_for(dimension, nnz, 5));
+    for (const Algorithm* row : rows_on_messages()) {
+      SCOPED_TRACE(::testing::Message() << row->name << ", N = " << dimension << ", nnz = " << nnz);
+      const CallOptions options{.algorithm = row->name, .root = communicator.size() - 1};
+      const SimRun simulated = run_in_simulation(row->kind, inputs, options);
+      expect_no_errors(simulated.errors);
+      const Outcome outcome = start_collective(row->kind, communicator, inputs[me], options).wait();
+      ASSERT_TRUE(outcome.stream == simulated.outcomes[me].stream);
+    }
+  }
+}
+
+TEST(OnMpi, programs_written_as_coroutines_run_too) {
+  Communicator communicator = test_communicator();
+  const auto inputs = make_inputs(communicator.size(), {.type = ValueType::i64, .dimension = 5000, .nnz = 100});
+  std::vector<Outcome> outcomes;
+  run_program(communicator, one_collective(OperationKind::allreduce, inputs, {}, outcomes));
+  const Outcome& mine = outcomes[static_cast<std::size_t>(communicator.rank())];
+  std::vector<double> magnitudes;
+  const auto expected = serial_reduction<std::int64_t>(inputs, Op::sum(), &magnitudes);
+  expect_sum<std::int64_t>(mine.stream, expected, magnitudes, inputs.size(), Op::sum());
+}
+
+TEST(OnMpi, many_in_flight_complete_in_any_order) {
+  Communicator communicator = test_communicator();
+  const auto me = static_cast<std::size_t>(communicator.rank());
+  const auto rows = rows_of(OperationKind::allreduce);
+  std::vector<std::vector<AnyStream>> layers;
+  std::vector<Request<Outcome>> requests;
+  for (std::uint64_t layer = 0; layer < 24; ++layer) {
+    layers.push_back(make_inputs(communicator.size(), spec_for(1000 + 9999 * layer, 20 + 500 * layer, layer)));
+    requests.push_back(iallreduce(communicator, layers.back()[me], {.algorithm = rows[layer % rows.size()]->name}));
+  }
+  for (std::size_t layer = layers.size(); layer-- > 0;) {
+    SCOPED_TRACE(rows[layer % rows.size()]->name);
+    const SimRun simulated = run_in_simulation(OperationKind::allreduce, layers[layer],
+                                               {.algorithm = rows[layer % rows.size()]->name});
+    ASSERT_TRUE(requests[layer].wait().stream == simulated.outcomes[me].stream);
+  }
+}
+
+TEST(OnMpi, mpi_native_sums_as_the_others_do) {
+  Communicator communicator = test_communicator();
+  const auto me = static_cast<std::size_t>(communicator.rank());
+  const auto inputs = make_inputs(communicator.size(), {.type = ValueType::i64, .dimension = 5000, .nnz = 700});
+  std::vector<double> magnitudes;
+  const auto expected = serial_reduction<std::int64_t>(inputs, Op::sum(), &magnitudes);
+  const CallOptions options{.algorithm = "mpi_native"};
+  AnyStream blocking = inputs[me];
+  allreduce(communicator, blocking, options);
+  expect_sum<std::int64_t>(blocking, expected, magnitudes, inputs.size(), Op::sum());
+  auto first = iallreduce(communicator, inputs[me], options);
+  auto second = iallreduce(communicator, inputs[me], {.algorithm = "dense_ring"});
+  expect_sum<std::int64_t>(second.wait().stream, expected, magnitudes, inputs.size(), Op::sum());
+  expect_sum<std::int64_t>(first.wait().stream, expected, magnitudes, inputs.size(), Op::sum());
+}
+
+TEST(OnMpi, parts_of_a_split_reduce_by_themselves) {
+  Communicator communicator = test_communicator();
+  Communicator part = communicator.split(communicator.rank() % 2);
+  const auto inputs = make_inputs(part.size(), {.type = ValueType::i32, .dimension = 3000, .nnz = 60});
+  AnyStream mine = inputs[static_cast<std::size_t>(part.rank())];
+  allreduce(part, mine);
+  std::vector<double> magnitudes;
+  const auto expected = serial_reduction<std::int32_t>(inputs, Op::sum(), &magnitudes);
+  expect_sum<std::int32_t>(mine, expected, magnitudes, inputs.size(), Op::sum());
+}
+
+}  // namespace
+}  // namespace tulle::testing

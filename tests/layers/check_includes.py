@@ -1,0 +1,42 @@
+#!/usr/bin/python3
+"""Fails where a layer includes one to its right, or where a private header is reached across layers upwards."""
+import pathlib
+import re
+import sys
+
+# Each layer and what it may include besides itself.
+LAYERS = {
+    "base": set(),
+    "stream": {"base"},
+    "codec": {"base", "stream"},
+    "comm": {"base", "stream", "codec"},
+    "collectives": {"base", "stream", "codec", "comm"},
+    "cli": {"base", "stream", "codec", "comm", "collectives"},
+}
+INCLUDE = re.compile(r'^\s*#include\s+"(?:tulle/)?([a-z_]+)/[^"]*"', re.MULTILINE)
+
+
+def layer_of(path: pathlib.Path, root: pathlib.Path) -> str | None:
+    parts = path.relative_to(root).parts
+    name = parts[2] if parts[:2] == ("include", "tulle") else parts[1] if parts[0] == "src" else None
+    return name if name in LAYERS else None
+
+
+def main() -> int:
+    root = pathlib.Path(sys.argv[1])
+    checked = violations = 0
+    for path in sorted([*root.glob("include/**/*.hpp"), *root.glob("src/**/*.[ch]pp")]):
+        layer = layer_of(path, root)
+        if layer is None:
+            continue
+        checked += 1
+        for target in INCLUDE.findall(path.read_text(encoding="utf-8")):
+            if target in LAYERS and target != layer and target not in LAYERS[layer]:
+                print(f"{path.relative_to(root)}: {layer} must not include {target}")
+                violations += 1
+    print(f"{checked} files checked, {violations} violations")
+    return 1 if violations or checked < 30 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

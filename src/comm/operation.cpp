@@ -89,13 +89,26 @@ std::string Operation::describe() const {
   return fmt::format("operation {} ({})", sequence_, signature_.describe());
 }
 
+// The peers that a receive can still be satisfied by: for receive_next(), those that have not sent in this step yet.
+std::string Operation::describe_peers(const Receive& receive) const {
+  if (receive.from_ != kAnyPeer) return fmt::format("rank {}", receive.from_);
+  constexpr int kMostNamed = 16;
+  std::string names;
+  int missing = 0;
+  for (int peer = 0; peer < size(); ++peer) {
+    const bool arrived = std::find(taken_.begin(), taken_.end(), std::pair(receive.step_, peer)) != taken_.end();
+    if (peer == rank() || arrived || ++missing > kMostNamed) continue;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", peer);
+  }
+  if (missing > kMostNamed) names += fmt::format(" and {} more", missing - kMostNamed);
+  return (missing == 1 ? "rank " : "ranks ") + names;
+}
+
 std::string Operation::describe_waiting() const {
   if (state_ == State::draining) return "its last messages have not been taken by their receivers";
   std::string text;
   for (const Receive* const receive : waiting_) {
-    if (!text.empty()) text += ", ";
-    text += receive->from_ == kAnyPeer ? fmt::format("in step {} for any peer", receive->step_)
-                                       : fmt::format("in step {} for rank {}", receive->step_, receive->from_);
+    text += fmt::format("{}in step {} for {}", text.empty() ? "" : ", ", receive->step_, describe_peers(*receive));
   }
   return text.empty() ? "it waits for the transport's own collective" : "it waits " + text;
 }
@@ -120,6 +133,7 @@ Incoming Operation::Receive::await_resume() {
   Counts& counts = operation_.counts_;
   counts.messages_received += 1;
   counts.depth = std::max(counts.depth, message_->depth);
+  if (from_ == kAnyPeer) operation_.taken_.emplace_back(step_, message_->from);
   return std::move(*message_);
 }
 

@@ -1,7 +1,9 @@
-// survivors killed|stopped|dimension: the last rank of a job dies, stops or disagrees while the others reduce.
+// survivors killed|stopped|dimension FILE: the last rank of a job dies, stops or disagrees while the others reduce.
 //
-// Every rank that is left prints "survivor R: KIND: message" once it has its error. Ends without MPI_Finalize, which
+// Every rank that is left appends "survivor R: KIND: message" to FILE once it has its error; standard output may be gone
+// by then with the launcher. Ends without MPI_Finalize, which
 // would wait for the dead; rank 0 first puts an end to a stopped rank, so that the launcher does not wait for it.
+#include <fcntl.h>
 #include <mpi.h>
 #include <signal.h>
 #include <unistd.h>
@@ -19,17 +21,19 @@ namespace {
 constexpr double kDeadlineSeconds = 3;
 constexpr std::uint64_t kDimension = 1 << 20;
 
-void print_survivor(int rank, const tulle::Error& error) {
+void report_survivor(const char* path, int rank, const tulle::Error& error) {
   char line[1000];
   const int length = std::snprintf(line, sizeof line, "survivor %d: %s: %s\n", rank,
                                    std::string(tulle::to_string(error.kind())).c_str(), error.what());
-  [[maybe_unused]] const ssize_t written = write(STDOUT_FILENO, line, static_cast<std::size_t>(length));
+  const int file = open(path, O_WRONLY | O_APPEND);
+  if (file < 0 || write(file, line, static_cast<std::size_t>(length)) != length) std::perror(path);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string_view fate = argc > 1 ? argv[1] : "";
+  if (argc != 3) return 2;
+  const std::string_view fate = argv[1];
   const tulle::MpiSession session;
   tulle::Communicator communicator = tulle::mpi_communicator(MPI_COMM_WORLD);
   const int rank = communicator.rank();
@@ -49,7 +53,7 @@ int main(int argc, char** argv) {
   try {
     reduce_once(is_victim && fate == "dimension" ? kDimension + 1 : kDimension);
   } catch (const tulle::Error& error) {
-    print_survivor(rank, error);
+    report_survivor(argv[2], rank, error);
   }
   sleep(1);  // for the others to be told before this process is gone
   if (rank == 0 && fate == "stopped") kill(processes.back(), SIGKILL);

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "tulle/base/buffer.hpp"
 #include "tulle/base/error.hpp"
@@ -96,6 +97,7 @@ class Operation {
   bool outstanding_sends() const { return ticket_.use_count() > 1; }
   std::string describe() const;
   std::string describe_waiting() const;
+  std::string describe_peers(const Receive& receive) const;
 
   Engine& engine_;
   std::shared_ptr<Context> context_;
@@ -112,6 +114,7 @@ class Operation {
   Task<> task_;
   PoolVector<Incoming> inbox_;
   PoolVector<Receive*> waiting_;
+  PoolVector<std::pair<Step, int>> taken_;      ///< what receive_next() gave, so that an error can say who is missing
   PollUntil* poll_ = nullptr;
   Landing landing_;
   std::shared_ptr<void> ticket_;                ///< shared with every message that is not sent yet

@@ -20,5 +20,8 @@ test: setup
 format:
 	git ls-files '*.cpp' '*.hpp' | xargs clang-format -i
 
+tidy: build
+	git ls-files 'src/*.cpp' | xargs clang-tidy -p build/release --quiet
+
 clean:
 	rm -rf build

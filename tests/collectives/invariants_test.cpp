@@ -51,7 +51,8 @@ TEST_P(EveryRow, sums_floats_within_the_rounding_of_any_order) {
 }
 
 TEST_P(EveryRow, sums_a_hundred_thousand_values) {
-  for (const std::uint64_t nnz : {std::uint64_t{100}, std::uint64_t{1001}, std::uint64_t{30001}}) {
+  for (const std::uint64_t nnz : nnz_choices(100003)) {
+    SCOPED_TRACE(::testing::Message() << "nnz = " << nnz);
     const auto inputs = make_inputs(ranks(), {.type = ValueType::i32, .dimension = 100003, .nnz = nnz});
     const SimRun run = run_in_simulation(row().kind, inputs, options());
     expect_no_errors(run.errors);

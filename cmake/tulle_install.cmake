@@ -6,6 +6,8 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/tulle DESTINATION ${CMAKE_INSTAL
 if(TULLE_HAVE_MPI)
   install(FILES ${PROJECT_SOURCE_DIR}/include/tulle/comm/mpi.hpp
           DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tulle/comm)
+  install(EXPORT tulle_mpi_targets NAMESPACE tulle:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/tulle
+          FILE tulle-mpi-targets.cmake)
 endif()
 
 install(TARGETS tulle EXPORT tulle_targets)

@@ -1,9 +1,12 @@
-# tulle_layer(<name> SOURCES ... [DEPENDS <layer>...] [LIBRARIES <target>...])
+# tulle_layer(<name> SOURCES ... [DEPENDS <layer>...] [LIBRARIES <target>...] [EXPORT <set>])
 #
 # One directory of src/ as one static library tulle_<name>, exported as tulle::<name>. DEPENDS names the layers to its
 # left, whose headers it may include; LIBRARIES are third-party and private.
 function(tulle_layer name)
-  cmake_parse_arguments(LAYER "" "" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(LAYER "" "EXPORT" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
+  if(NOT LAYER_EXPORT)
+    set(LAYER_EXPORT tulle_targets)
+  endif()
   set(target tulle_${name})
   add_library(${target} STATIC ${LAYER_SOURCES})
   add_library(tulle::${name} ALIAS ${target})
@@ -17,7 +20,7 @@ function(tulle_layer name)
   endforeach()
   target_link_libraries(${target} PRIVATE ${LAYER_LIBRARIES})
   tulle_compile_options(${target})
-  install(TARGETS ${target} EXPORT tulle_targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(TARGETS ${target} EXPORT ${LAYER_EXPORT} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endfunction()
 
 # Warnings and sanitizers, the same for every target of the project.

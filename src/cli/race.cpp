@@ -157,7 +157,7 @@ Quartiles quartiles(std::vector<double> samples) {
 
 bool wants_dense_input(std::string_view algorithm) {
   const Algorithm* const row = row_of(algorithm);
-  return row != nullptr && (row->needs == Needs::native_allreduce || row->name.starts_with("dense_"));
+  return row != nullptr && row->input == Layout::dense;
 }
 
 std::uint64_t laps_of(const RaceSpec& spec) {

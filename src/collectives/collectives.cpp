@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <functional>
+#include <span>
 
+#include "collectives/exchange.hpp"
+#include "tulle/base/crc32c.hpp"
 #include "tulle/stream/reduce.hpp"
 
 namespace tulle {
@@ -41,6 +43,27 @@ const Algorithm& resolve(OperationKind kind, const Communicator& communicator, c
   return choose(kind, cost_input(communicator, stream, options, state));
 }
 
+// What a row cannot do, told before anything is sent and so without breaking the communicator: it depends on what is
+// equal on all ranks alone.
+void require_supported(const Algorithm& algorithm, const Communicator& communicator, const AnyStream& stream,
+                       const CallOptions& options) {
+  if (algorithm.dense_result && stream.dimension() >= kDenseDimensionLimit) {
+    throw Error(ErrorKind::unsupported,
+                fmt::format("{} makes a dense vector and refuses 2^32 values or more (N = {}); use a sparse algorithm",
+                            algorithm.name, stream.dimension()));
+  }
+  if (algorithm.needs != Needs::native_allreduce) return;
+  const bool is_world = communicator.context() == communicator.engine()->world();
+  if (!is_world || communicator.engine()->transport().native_allreduce() == nullptr) {
+    throw Error(ErrorKind::unsupported, fmt::format("{} needs a transport with an allreduce of its own, which MPI is, "
+                                                    "and a communicator of all its ranks",
+                                                    algorithm.name));
+  }
+  if (options.op.code() == OpCode::user) {
+    throw Error(ErrorKind::unsupported, fmt::format("{} cannot run a user op; use another algorithm", algorithm.name));
+  }
+}
+
 void check_input(OperationKind kind, const Communicator& communicator, const AnyStream& stream,
                  const CallOptions& options) {
   options.op.require_defined_on(stream.type());
@@ -57,15 +80,18 @@ void check_input(OperationKind kind, const Communicator& communicator, const Any
   }
 }
 
-CallSignature signature_of(const Algorithm& algorithm, const AnyStream& stream, const CallOptions& options) {
+CallSignature signature_of(const Algorithm& algorithm, const AnyStream& stream, const CallOptions& options,
+                           bool blocking) {
   CallSignature signature;
   signature.kind = algorithm.kind;
   signature.type = stream.type();
   signature.op = options.op.code();
   signature.algorithm = algorithm_number(algorithm);
   signature.dimension = stream.dimension();
-  const auto user_op = options.op.user_op() != nullptr ? std::hash<std::string_view>()(options.op.name()) : 0;
-  signature.options_hash = static_cast<std::uint32_t>(options.root) * 0x9E3779B9u ^ static_cast<std::uint32_t>(user_op);
+  const std::string_view user_op = options.op.user_op() != nullptr ? options.op.name() : std::string_view();
+  const bool native_blocks = algorithm.needs == Needs::native_allreduce && blocking;  // MPI tells the two apart
+  signature.options_hash = static_cast<std::uint32_t>(options.root) * 0x9E3779B9u ^
+                           crc32c(std::as_bytes(std::span(user_op))) ^ (native_blocks ? 0x85EBCA6Bu : 0u);
   signature.algorithm_name = algorithm.name;
   signature.name_of_algorithm = name_of_algorithm;
   return signature;
@@ -97,7 +123,7 @@ Task<> run_call(Operation& operation, Call call, std::shared_ptr<std::optional<O
   outcome.overflowed = report.overflowed;
   outcome.algorithm = call.algorithm.name;
   outcome.counts = operation.counts();
-  if (call.state != nullptr) learn(*call.state, outcome, operation.size());
+  if (call.state != nullptr && call.algorithm.kind == OperationKind::allreduce) learn(*call.state, outcome, operation.size());
   *result = std::move(outcome);
 }
 
@@ -105,8 +131,9 @@ Request<Outcome> start(OperationKind kind, Communicator& communicator, AnyStream
                        AlgorithmState* state, bool blocking) {
   check_input(kind, communicator, stream, options);
   const Algorithm& algorithm = resolve(kind, communicator, stream, options, state);
+  require_supported(algorithm, communicator, stream, options);
   const auto result = std::allocate_shared<std::optional<Outcome>>(PoolAllocator<std::optional<Outcome>>());
-  const CallSignature signature = signature_of(algorithm, stream, options);
+  const CallSignature signature = signature_of(algorithm, stream, options, blocking);
   auto operation = communicator.engine()->start(
       communicator.context(), signature, options.deadline_seconds, options.checksum, [&](Operation& started) {
         started.set_blocking(blocking);

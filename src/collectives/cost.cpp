@@ -42,9 +42,9 @@ double dense_seconds(const CostInput& input, double values) {
   return values * input.profile.gamma_dense_seconds;
 }
 
-// A dense kernel reads two values and writes one for its γ; copying moves a third of that per byte of the same width.
+// A dense kernel reads two values and writes one for its γ; copying reads one and writes one.
 double copy_seconds(const CostInput& input, double bytes) {
-  return bytes / input.value_bytes * input.profile.gamma_dense_seconds / 2;
+  return bytes / input.value_bytes * input.profile.gamma_dense_seconds * 2 / 3;
 }
 
 double densify_seconds(const CostInput& input) {

@@ -4,7 +4,7 @@
 // a partner, keeps the other and reduces it; after log2 P rounds it holds the sum of one block. The blocks are then
 // gathered in as many rounds. Where P is no power of two, extra ranks fold into a partner before and are told after.
 //
-//   depth     2·log2 P, and 2 more where P is no power of two
+//   depth     2·log2 P, and up to 2 more where P is no power of two
 //   messages  2·log2 P per rank
 //   data      2·(P−1)/P·N values through each port
 

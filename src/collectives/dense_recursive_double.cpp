@@ -2,7 +2,7 @@
 //
 // How it works. As ssar_recursive_double, with the whole dense vector in every round.
 //
-//   depth     log2 P, and 2 more where P is no power of two
+//   depth     log2 P, and up to 2 more where P is no power of two
 //   messages  log2 P per rank
 //   data      N·log2 P values through each port
 

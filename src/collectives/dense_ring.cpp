@@ -28,6 +28,7 @@ constexpr std::uint64_t kMaxMessages = 60000;
 class Ring {
  public:
   Ring(Exchange& exchange, const Part& input) : exchange_(exchange), input_(input) {
+    if (2 * ranks() > kMaxMessages) throw Error(ErrorKind::unsupported, "dense_ring goes round at most 30000 ranks");
     const std::uint64_t block_bytes = exchange.dimension() / ranks() * size_of(exchange.type());
     const std::uint64_t most = std::max<std::uint64_t>(1, kMaxMessages / (2 * ranks()));
     segments_ = std::clamp<std::uint64_t>(block_bytes / kSegmentBytes, 1, most);

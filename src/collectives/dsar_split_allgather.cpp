@@ -17,7 +17,6 @@ namespace tulle::algorithms {
 Task<Outcome> dsar_split_allgather(Operation& operation, Payload& payload, const CallOptions& options,
                                    AlgorithmState*) {
   Exchange exchange(operation, payload.stream, options);
-  exchange.require_dense_dimension();
   Part sum = co_await split_and_gather_dense(exchange, Exchange::contribution(payload.stream));
   co_return exchange.outcome(std::move(sum));
 }

@@ -17,15 +17,7 @@ Range block_of(std::uint64_t dimension, int ranks, int rank) {
 
 Part Exchange::contribution(const AnyStream& input) { return {input, input.nnz()}; }
 
-void Exchange::require_dense_dimension() const {
-  if (dimension() < kDenseDimensionLimit) return;
-  throw Error(ErrorKind::unsupported,
-              fmt::format("{} makes a dense vector and refuses 2^32 values or more (N = {}); use a sparse algorithm",
-                          operation_.signature().algorithm_name, dimension()));
-}
-
 Part Exchange::dense_contribution(const AnyStream& input) {
-  require_dense_dimension();
   KernelReport report;
   Part dense{to_dense(input, op_, &report), input.nnz()};
   operation_.charge(report);

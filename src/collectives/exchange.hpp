@@ -35,8 +35,6 @@ class Exchange {
   ValueType type() const { return expectation_.type; }
   std::uint64_t dimension() const { return expectation_.dimension; }
 
-  /// Throws unsupported where N is so large that a dense vector is refused.
-  void require_dense_dimension() const;
   /// The caller's contribution, and the same made dense.
   static Part contribution(const AnyStream& input);
   Part dense_contribution(const AnyStream& input);

@@ -1,14 +1,13 @@
 // mpi_native: the transport's own dense allreduce, MPI_Allreduce under MPI: the rival, in the same clothes.
 //
 // How it works. A native collective cannot be watched: it has no header to compare and no deadline. So the ranks first
-// meet in a *barrier* of ⌈log2 P⌉ rounds of empty messages, which carry the fingerprint and fail in time; then the
-// native collective runs, blocking where the call is and nothing else is in flight, else polled. The order of its
-// summation is the library's own: the result may differ between libraries and is exempt from the invariants on bits.
+// meet in a *barrier* of ⌈log2 P⌉ rounds of empty messages, which carry the fingerprint and fail in time. Then, each
+// call in its *turn*, the native collective runs: polled where the call is non-blocking; blocking where it is, once
+// nothing else is in flight that a blocked rank would hold up. The order of its summation is the library's own: the
+// result may differ between libraries and is exempt from the invariants on bits.
 //
 //   depth     ⌈log2 P⌉ and what the library does
 //   messages  ⌈log2 P⌉ per rank and what the library sends, which is not counted
-
-#include <fmt/format.h>
 
 #include "collectives/algorithms.hpp"
 #include "collectives/cost.hpp"
@@ -30,23 +29,20 @@ Task<> barrier(Operation& operation) {
 }  // namespace
 
 Task<Outcome> mpi_native(Operation& operation, Payload& payload, const CallOptions& options, AlgorithmState*) {
-  NativeAllreduce* const native = operation.native_allreduce();
-  if (native == nullptr) {
-    throw Error(ErrorKind::unsupported,
-                "mpi_native needs a transport with an allreduce of its own: MPI, and a communicator of all its ranks");
-  }
-  if (options.op.code() == OpCode::user) {
-    throw Error(ErrorKind::unsupported, "mpi_native cannot run a user op; use another algorithm");
-  }
+  NativeAllreduce& native = *operation.native_allreduce();
+  const std::uint64_t turn = native.take_turn();
   Exchange exchange(operation, payload.stream, options);
   const Part mine = exchange.dense_contribution(payload.stream);
   co_await barrier(operation);
+  // Barriers may end in another order here than there; turns are taken in the order of calls, which is the same.
+  const bool blocks = operation.is_blocking();
+  co_await operation.poll_until([&] { return native.is_turn(turn) && (!blocks || operation.is_alone()); });
 
   const std::uint64_t count = exchange.dimension();
   Buffer sum = Buffer::allocate(count * size_of(exchange.type()));
-  const bool may_block = operation.is_blocking() && operation.is_alone();
-  native->start(mine.stream.values_buffer(), sum, count, exchange.type(), options.op.code(), may_block);
-  co_await operation.poll_until([native] { return native->test(); });
+  native.start(mine.stream.values_buffer(), sum, count, exchange.type(), options.op.code(), blocks);
+  native.end_turn();
+  co_await operation.poll_until([&] { return native.test(); });
   co_return exchange.outcome({AnyStream::dense(exchange.type(), count, {0, count}, std::move(sum)), 0});
 }
 

@@ -5,7 +5,7 @@
 // 2^t·k when they hold different ones. Where the bound on its size passes δ it becomes dense by itself. Where P is no
 // power of two, extra ranks fold into a partner before the first round and are told the result after the last.
 //
-//   depth     log2 P, and 2 more where P is no power of two
+//   depth     log2 P, and up to 2 more where P is no power of two
 //   messages  log2 P per rank
 //   data      between k·log2 P (same indices) and k·(P−1) pairs (different indices) through each port
 

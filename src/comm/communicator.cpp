@@ -13,7 +13,7 @@ struct Communicator::Membership {
   std::int32_t color;
   std::int32_t key;
   std::int32_t rank;
-  std::uint32_t next_context_id;
+  std::uint32_t context_id;
 };
 
 // Bruck's dissemination: in round t a rank hands the first 2^t memberships it knows to the rank 2^t before it.
@@ -28,6 +28,10 @@ Task<> Communicator::agree_on_split(Operation& operation, Communicator parent, M
     segments.push_back(Buffer::copy_of(std::as_bytes(std::span(known).first(count))));
     operation.send((operation.rank() + size - distance) % size, step, std::move(segments), 0);
     const Incoming incoming = co_await operation.receive((operation.rank() + distance) % size, step);
+    if (incoming.segments.size() != 1 || incoming.segments[0].size() != count * sizeof(Membership)) {
+      throw Error(ErrorKind::bad_message, "a split needs other memberships than rank " + std::to_string(incoming.from) +
+                                              " sent");
+    }
     const auto records = incoming.segments.front().as<Membership>();
     known.insert(known.end(), records.begin(), records.end());
   }
@@ -40,7 +44,7 @@ Task<> Communicator::agree_on_split(Operation& operation, Communicator parent, M
   std::sort(known.begin(), known.end(),
             [](const Membership& a, const Membership& b) { return std::pair(a.key, a.rank) < std::pair(b.key, b.rank); });
   for (const Membership& member : known) {
-    context->id = static_cast<std::uint16_t>(std::max<std::uint32_t>(context->id, member.next_context_id));
+    context->id = static_cast<std::uint16_t>(std::max<std::uint32_t>(context->id, member.context_id));
     if (member.color != mine.color) continue;
     const int world_rank = parent.context_->world_ranks[static_cast<std::size_t>(member.rank)];
     if (member.rank == mine.rank) context->rank = context->size();
@@ -55,8 +59,9 @@ Request<Communicator> Communicator::isplit(int color, int key) {
   CallSignature signature;
   signature.kind = OperationKind::split;
   const auto result = std::make_shared<std::optional<Communicator>>();
+  const std::uint16_t context_id = engine_->reserve_context_id();
   auto operation = engine_->start(context_, signature, 0, false, [&](Operation& started) {
-    return agree_on_split(started, *this, Membership{color, key, rank(), engine_->next_context_id()}, result);
+    return agree_on_split(started, *this, Membership{color, key, rank(), context_id}, result);
   });
   return {engine_, std::move(operation), result};
 }

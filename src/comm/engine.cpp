@@ -80,10 +80,16 @@ void Engine::spawn(Task<>& program) {
   program.start(ready_);
 }
 
+std::uint16_t Engine::reserve_context_id() {
+  const std::lock_guard lock(mutex_);
+  if (next_context_id_ > 0xffff) throw Error(ErrorKind::unsupported, "more than 65535 communicators were split off");
+  return static_cast<std::uint16_t>(next_context_id_++);
+}
+
 void Engine::add_context(const std::shared_ptr<Context>& context) {
   const std::lock_guard lock(mutex_);
   contexts_.push_back(context);
-  next_context_id_ = std::max<std::uint16_t>(next_context_id_, static_cast<std::uint16_t>(context->id + 1));
+  next_context_id_ = std::max(next_context_id_, context->id + 1u);
   std::erase_if(early_, [&](const EarlyMessage& early) {
     const bool is_poison = early.header.context == context->id && early.header.kind == MessageKind::poison;
     if (is_poison) take_poison(context, early.header, early.source, early.message);
@@ -115,8 +121,11 @@ void Engine::settle() {
 
 void Engine::run_polls() {
   for (const auto& operation : active_) {
-    if (operation->poll_ != nullptr && operation->poll_->ready_()) {
-      ready_.push(std::exchange(operation->poll_, nullptr)->waiter_);
+    if (operation->poll_ == nullptr) continue;
+    try {
+      if (operation->poll_->ready_()) ready_.push(std::exchange(operation->poll_, nullptr)->waiter_);
+    } catch (const Error& error) {
+      break_context(*operation->context_, error.at_rank(operation->rank()));
     }
   }
 }
@@ -131,6 +140,7 @@ void Engine::reap() {
       try {
         operation.task_.take();
         operation.state_ = Operation::State::draining;
+        operation.landing_ = nullptr;  // it may refer to what the coroutine held
       } catch (const Error& error) {
         finish(operation, error.at_rank(operation.rank()));
         continue;

@@ -77,7 +77,9 @@ MessageHeader decode_message_header(std::span<const std::byte> head) {
   MessageHeader header;
   header.kind = load_at<MessageKind>(head, kKindAt);
   if (header.kind != MessageKind::data && header.kind != MessageKind::poison) reject("kind", "is unknown");
-  header.has_checksum = load_at<std::uint8_t>(head, kFlagsAt) == kHasChecksum;
+  const auto flags = load_at<std::uint8_t>(head, kFlagsAt);
+  if ((flags & ~kHasChecksum) != 0) reject("flags", fmt::format("{:#x} has bits that are not defined", flags));
+  header.has_checksum = flags == kHasChecksum;
   header.context = load_at<std::uint16_t>(head, kContextAt);
   header.segments = load_at<std::uint16_t>(head, kSegmentsAt);
   header.sequence = load_at<std::uint32_t>(head, kSequenceAt);

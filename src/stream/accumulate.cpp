@@ -141,7 +141,33 @@ Range hull_of(std::span<const AnyStream> streams) {
   return hull.begin < hull.end ? hull : Range{};
 }
 
+template <class I>
+bool union_exceeds_as(std::span<const AnyStream> streams, std::uint64_t limit) {
+  const Range hull = hull_of(streams);
+  PoolVector<std::span<const I>> rest;
+  for (const AnyStream& stream : streams) rest.push_back(stream.indices_buffer().as<I>());
+  PoolVector<std::uint64_t> occupied(kTileWords);
+  std::uint64_t found = 0;
+  for (std::uint64_t begin = hull.begin; begin < hull.end && found <= limit; begin += kTileValues) {
+    std::fill(occupied.begin(), occupied.end(), 0);
+    for (std::span<const I>& indices : rest) {
+      std::size_t i = 0;
+      for (; i < indices.size() && indices[i] - begin < kTileValues; ++i) {
+        occupied[(indices[i] - begin) / 64] |= std::uint64_t{1} << ((indices[i] - begin) % 64);
+      }
+      indices = indices.subspan(i);
+    }
+    for (const std::uint64_t word : occupied) found += static_cast<std::uint64_t>(std::popcount(word));
+  }
+  return found > limit;
+}
+
 }  // namespace
+
+bool union_exceeds(std::span<const AnyStream> streams, std::uint64_t limit) {
+  return streams.front().index_width() == 4 ? union_exceeds_as<std::uint32_t>(streams, limit)
+                                            : union_exceeds_as<std::uint64_t>(streams, limit);
+}
 
 // Measured in ns per pair: tiles take 3 + (extent / nnz) / 20, a merge tree 1.3 + 1.25 log2 k.
 bool prefers_tiles(std::span<const AnyStream> streams) {

@@ -35,7 +35,7 @@ template <class I>
 
 bool same_bytes(const Buffer& a, const Buffer& b) {
   if (a.size() != b.size()) return false;
-  if (a.data() == b.data() || a.is_phantom()) return true;
+  if (a.empty() || a.is_phantom() || a.data() == b.data()) return true;
   return std::memcmp(a.data(), b.data(), a.size()) == 0;
 }
 

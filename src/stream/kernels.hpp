@@ -46,6 +46,9 @@ AnyStream sort_pairs(const AnyStream& like, Buffer indices, Buffer values, const
 /// accumulate.cpp: whether the range is full enough for accumulate_sparse() to be faster than merging.
 bool prefers_tiles(std::span<const AnyStream> streams);
 
+/// accumulate.cpp: whether sparse streams together hold more than `limit` distinct indices.
+bool union_exceeds(std::span<const AnyStream> streams, std::uint64_t limit);
+
 /// accumulate.cpp: any number of sparse streams to one, by way of dense tiles.
 AnyStream accumulate_sparse(std::span<const AnyStream> streams, const Op& op);
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
+#include <cmath>
 
 #include "stream/kernels.hpp"
 #include "stream/layout_choice.hpp"
@@ -25,11 +26,31 @@ void require_alike(std::span<const AnyStream> streams, const Op& op) {
   }
 }
 
+// Rounded once, after all: a thousand streams of one non-zero each overlap, two of them hardly.
+std::uint64_t expected_union_of(std::span<const AnyStream> streams) {
+  const auto extent = static_cast<double>(streams.front().range().size());
+  if (extent == 0) return 0;
+  double share_of_none = 1;
+  for (const AnyStream& stream : streams) share_of_none *= 1 - static_cast<double>(stream.nnz()) / extent;
+  return std::min(static_cast<std::uint64_t>(std::llround(extent * (1 - share_of_none))), total_nnz(streams));
+}
+
 AnyStream reduce_phantoms(std::span<const AnyStream> streams, Layout layout) {
   const AnyStream& first = streams.front();
-  std::uint64_t nnz = first.nnz();
-  for (const AnyStream& other : streams.subspan(1)) nnz = expected_union(nnz, other.nnz(), first.range().size());
-  return AnyStream::phantom(first.type(), first.dimension(), first.range(), layout, nnz);
+  return AnyStream::phantom(first.type(), first.dimension(), first.range(), layout, expected_union_of(streams));
+}
+
+// The bound on a sum of many streams is loose where they overlap, so those that pass it are counted.
+Layout layout_of_many(std::span<const AnyStream> streams, LayoutChoice choice) {
+  const AnyStream& first = streams.front();
+  const Layout by_bound = layout_of_result(streams, first.range(), choice);
+  const bool is_bound_only = by_bound == Layout::dense && choice == LayoutChoice::automatic && streams.size() > 2 &&
+                             std::ranges::none_of(streams, &AnyStream::is_dense);
+  if (!is_bound_only) return by_bound;
+  const std::uint64_t most = delta(first.range().size(), first.dimension(), first.type());
+  const bool exceeds = std::ranges::any_of(streams, &AnyStream::is_phantom) ? expected_union_of(streams) > most
+                                                                           : union_exceeds(streams, most);
+  return exceeds ? Layout::dense : Layout::sparse;
 }
 
 /// The dense operand's memory, to be overwritten: its own where nobody else sees it, else a copy.
@@ -116,7 +137,7 @@ AnyStream reduce_many(std::span<const AnyStream> streams, const Op& op, KernelRe
   assert(!streams.empty());
   require_alike(streams, op);
   const AnyStream& first = streams.front();
-  const Layout layout = layout_of_result(streams, first.range(), choice);
+  const Layout layout = layout_of_many(streams, choice);
   if (layout == Layout::sparse) landing = {};
   if (streams.size() == 1 && first.layout() == layout && landing.empty()) return first;
   add_to(report, items_of(streams, first.range(), layout));

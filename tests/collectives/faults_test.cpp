@@ -154,6 +154,16 @@ TEST(Disagreement, on_the_order_of_calls_is_told) {
   for (const auto& error : errors) EXPECT_NE(message_of(error).find("ranks disagree on operation 0"), std::string::npos);
 }
 
+TEST(Unsupported, requests_leave_the_communicator_as_it_was) {
+  SimWorld world({.ranks = 2});
+  world.run([](Communicator& communicator) -> Task<> {
+    EXPECT_THROW((void)iallreduce(communicator, Stream<float>(10), {.algorithm = "mpi_native"}), Error);
+    EXPECT_THROW((void)iallreduce(communicator, Stream<float>(std::uint64_t{1} << 32), {.algorithm = "dense_ring"}), Error);
+    auto request = iallreduce(communicator, Stream<float>(10));
+    co_await request;
+  });
+}
+
 TEST(BadInput, is_told_before_anything_is_sent) {
   SimWorld world({.ranks = 2});
   Communicator& communicator = world.communicator(0);

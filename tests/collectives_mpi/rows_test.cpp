@@ -75,6 +75,27 @@ TEST(OnMpi, mpi_native_sums_as_the_others_do) {
   expect_sum<std::int64_t>(first.wait().stream, expected, magnitudes, inputs.size(), Op::sum());
 }
 
+TEST(OnMpi, several_mpi_natives_in_flight_do_not_mix) {
+  Communicator communicator = test_communicator();
+  const auto me = static_cast<std::size_t>(communicator.rank());
+  const CallOptions native{.algorithm = "mpi_native"};
+  std::vector<std::vector<AnyStream>> layers;
+  std::vector<Request<Outcome>> requests;
+  for (std::uint64_t layer = 0; layer < 6; ++layer) {
+    layers.push_back(make_inputs(communicator.size(),
+                                 {.type = ValueType::i64, .dimension = 2000, .nnz = 100, .seed = layer}));
+    requests.push_back(iallreduce(communicator, layers.back()[me], layer == 2 ? CallOptions{} : native));
+  }
+  AnyStream blocking = layers[0][me];
+  allreduce(communicator, blocking, native);  // while the others are in flight
+  std::vector<double> magnitudes;
+  for (std::size_t layer = layers.size(); layer-- > 0;) {
+    const auto expected = serial_reduction<std::int64_t>(layers[layer], Op::sum(), &magnitudes);
+    expect_sum<std::int64_t>(requests[layer].wait().stream, expected, magnitudes, layers[layer].size(), Op::sum());
+    if (layer == 0) expect_sum<std::int64_t>(blocking, expected, magnitudes, layers[0].size(), Op::sum());
+  }
+}
+
 TEST(OnMpi, parts_of_a_split_reduce_by_themselves) {
   Communicator communicator = test_communicator();
   Communicator part = communicator.split(communicator.rank() % 2);

@@ -195,6 +195,29 @@ TEST(Split, groups_by_color_and_orders_by_key) {
   }
 }
 
+TEST(Split, in_flight_twice_gives_two_communicators) {
+  SimWorld world({.ranks = 4});
+  const Body exchange = [](Operation& operation) -> Task<> {
+    const int peer = operation.size() - 1 - operation.rank();
+    if (peer == operation.rank()) co_return;
+    operation.send(peer, 0, text(std::to_string(operation.size())), 0);
+    const Incoming message = co_await operation.receive(peer, 0);
+    EXPECT_EQ(text_of(message), std::to_string(operation.size()));
+  };
+  world.run([&](Communicator& communicator) -> Task<> {
+    auto first = communicator.isplit(communicator.rank() / 2);
+    auto second = communicator.isplit(0);
+    Communicator halves = co_await first;
+    Communicator whole = co_await second;
+    EXPECT_NE(halves.context()->id, whole.context()->id);
+    for (const Communicator& part : {halves, whole}) {
+      auto operation = part.engine()->start(part.context(), signature_for(1), 1, false,
+                                            [&](Operation& started) { return exchange(started); });
+      co_await Engine::Finished(operation);
+    }
+  });
+}
+
 TEST(Split, parts_fail_by_themselves) {
   SimWorld world({.ranks = 4});
   const Body failing = [](Operation& operation) -> Task<> {

@@ -35,30 +35,32 @@ std::vector<AnyStream> five_streams(std::uint64_t dimension, double density) {
   return streams;
 }
 
-template <class V>
-void check_agreement(std::span<const AnyStream> streams, const Op& op) {
-  AnyStream pairwise = streams[0];
-  std::vector models{model_of<V>(pairwise)};
-  for (const AnyStream& stream : streams.subspan(1)) {
-    pairwise = merge(pairwise, stream, op);
-    models.push_back(model_of<V>(stream));
-  }
-  EXPECT_TRUE(same_model(model_of<V>(pairwise), folded(models, op.code()))) << op.name();
-  EXPECT_EQ(accumulate_sparse(streams, op), pairwise) << op.name();
-  EXPECT_EQ(merge_many(streams, op), pairwise) << op.name();
+AnyStream merged_pairwise(std::span<const AnyStream> streams, const Op& op) {
+  AnyStream result = streams[0];
+  for (const AnyStream& stream : streams.subspan(1)) result = merge(result, stream, op);
+  return result;
+}
+
+void check_agreement(std::span<const AnyStream> streams, const Op& op, const AnyStream& expected) {
+  EXPECT_EQ(merged_pairwise(streams, op), expected) << op.name();
+  EXPECT_EQ(accumulate_sparse(streams, op), expected) << op.name();
+  EXPECT_EQ(merge_many(streams, op), expected) << op.name();
   const Range head{0, 100'000};
   std::vector<AnyStream> heads;
   for (const AnyStream& stream : streams) heads.push_back(slice(stream, head));
-  EXPECT_EQ(reduce_many(heads, op, nullptr, LayoutChoice::dense), to_dense(slice(pairwise, head), op)) << op.name();
+  EXPECT_EQ(reduce_many(heads, op, nullptr, LayoutChoice::dense), to_dense(slice(expected, head), op)) << op.name();
 }
 
 TYPED_TEST(Kernels, AgreeBitForBitOnEveryTarget) {
   for (const std::uint64_t dimension : {std::uint64_t{100'000}, std::uint64_t{1} << 40}) {
-    for (const double density : {1e-4, 0.01, 0.3}) {
+    for (const double density : {1e-4, 0.01, 0.2}) {
       const auto streams = five_streams<TypeParam>(dimension, density);
-      for_each_target([&] {
-        for (const Op& op : {Op::sum(), Op::min(), Op::prod()}) check_agreement<TypeParam>(streams, op);
-      });
+      std::vector<Model<TypeParam>> models;
+      for (const AnyStream& stream : streams) models.push_back(model_of<TypeParam>(stream));
+      for (const Op& op : {Op::sum(), Op::min(), Op::prod()}) {
+        const AnyStream expected = stream_of(dimension, folded(models, op.code()));
+        for_each_target([&] { check_agreement(streams, op, expected); });
+      }
     }
   }
 }

@@ -229,6 +229,24 @@ TEST(ReduceMany, ReducesHundredsOfStreams) {
   EXPECT_EQ(reduce_many(streams, Op::sum()).nnz(), 0u);
 }
 
+TEST(ReduceMany, StaysSparseWhereTheStreamsOverlapThoughTheBoundSaysDense) {
+  for (const std::uint64_t dimension : {std::uint64_t{1000}, (std::uint64_t{1} << 33)}) {
+    std::map<std::uint64_t, float> model;
+    for (std::uint64_t i = 0; i < 100; ++i) model[9 * i] = 1.0f;
+    const AnyStream whole = stream_of(dimension, model);
+    const std::vector<AnyStream> same(40, slice(whole, {0, 1000}));  // the bound is 4000, delta at most 500
+    EXPECT_EQ(reduce_many(same, Op::sum()).layout(), Layout::sparse);
+    EXPECT_EQ(reduce_many(same, Op::sum()).nnz(), 100u);
+  }
+  std::vector<AnyStream> different;
+  for (std::uint64_t s = 0; s < 6; ++s) {
+    std::map<std::uint64_t, float> model;
+    for (std::uint64_t i = 0; i < 100; ++i) model[10 * i + s] = 1.0f;
+    different.push_back(stream_of<float>(1000, model));
+  }
+  EXPECT_EQ(reduce_many(different, Op::sum()).layout(), Layout::dense);
+}
+
 TEST(ReduceMany, NeedsNoMemoryForAHugeRange) {
   const std::uint64_t huge = std::uint64_t{1} << 63;
   const std::vector<AnyStream> streams{stream_of<float>(huge, {{0, 1.0f}, {huge - 1, 1.0f}}),

@@ -72,6 +72,8 @@ struct Algorithm {
   std::string_view paper;
   Exactness exactness;
   Needs needs;
+  Layout input;       ///< the layout it works on; a stream of the other one is converted first
+  bool dense_result;  ///< makes a dense vector of N values, whatever the input, and so refuses 2^32 of them or more
   double (*cost_seconds)(const CostInput&);
   Task<Outcome> (*run)(Operation&, Payload&, const CallOptions&, AlgorithmState*);
 };

@@ -103,8 +103,8 @@ class Engine final : private MessageSink {
   /// Makes progress from a thread of its own, until the engine ends. Throws unsupported where the transport cannot.
   void start_progress_thread();
 
-  /// A number that no context of this engine has. Ranks agree on the largest of theirs.
-  std::uint16_t next_context_id() const { return next_context_id_; }
+  /// A number that no context of this engine has or will have. Ranks agree on the largest of theirs.
+  std::uint16_t reserve_context_id();
   /// Makes the context known; messages for it may have arrived before.
   void add_context(const std::shared_ptr<Context>& context);
 
@@ -147,7 +147,7 @@ class Engine final : private MessageSink {
   std::unique_ptr<Transport> transport_;
   std::shared_ptr<Context> world_;
   PoolVector<std::shared_ptr<Context>> contexts_;
-  std::uint16_t next_context_id_ = 1;
+  std::uint32_t next_context_id_ = 1;
   PoolVector<std::shared_ptr<Operation>> active_;
   PoolVector<EarlyMessage> early_;
   ReadyQueue ready_;

@@ -3,7 +3,7 @@
 // Port model: every rank has one full-duplex port. A message of L bytes occupies the sender's port for β·L, its first
 // byte arrives α later, and it then occupies the receiver's port for β·L. A single message takes α + β·L; the many
 // messages of a split phase, or those that meet at the root of a tree, queue. Computation is charged to the rank's
-// clock by the items that kernels report. Payloads are shared, not copied: all ranks together hold one result.
+// clock by the items that kernels report. Payloads are shared, not copied: a block that a thousand ranks forward exists once.
 #pragma once
 
 #include <cstdint>

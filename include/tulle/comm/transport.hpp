@@ -32,10 +32,19 @@ class NativeAllreduce {
  public:
   virtual ~NativeAllreduce() = default;
   /// Starts `result = op over ranks of input`. REQUIRES: every rank starts with the same arguments, in the same order.
-  /// With `may_block` it may return only when the sum is made. The buffers are kept until it is.
-  virtual void start(Buffer input, Buffer result, std::uint64_t count, ValueType type, OpCode op, bool may_block) = 0;
-  /// True once the sum that was started is made.
+  /// With `blocks` it returns only when the sum is made. The buffers are kept until it is.
+  virtual void start(Buffer input, Buffer result, std::uint64_t count, ValueType type, OpCode op, bool blocks) = 0;
+  /// True once the sums that were started are made.
   virtual bool test() = 0;
+
+  /// Turns keep the order of calls: take one when called, start when it has come, then end it.
+  std::uint64_t take_turn() { return turns_taken_++; }
+  bool is_turn(std::uint64_t turn) const { return turn == turns_ended_; }
+  void end_turn() { turns_ended_ += 1; }
+
+ private:
+  std::uint64_t turns_taken_ = 0;
+  std::uint64_t turns_ended_ = 0;
 };
 
 /// The messages between the ranks of one job, as seen by one of them. Not thread-safe: the engine serializes.

@@ -29,8 +29,8 @@ ScalarBytes scalar_bytes(V value) {
   return bytes;
 }
 
-/// An operation of the caller's. Combines element-wise: result[i] = combine(lower[i], higher[i]), where `lower` comes
-/// from the lower rank. `result` may be `lower`.
+/// An operation of the caller's. Combines element-wise: result[i] = combine(lower[i], higher[i]). `result` may be
+/// `lower`.
 struct UserOp {
   std::string name;  ///< the same on all ranks; part of what ranks compare
   ValueType type{};
@@ -38,7 +38,7 @@ struct UserOp {
   std::function<void(void* result, const void* lower, const void* higher, std::size_t count)> combine;
 };
 
-/// A component-wise, associative operation. Cheap to copy.
+/// A component-wise, associative and commutative operation. Cheap to copy.
 class Op {
  public:
   Op() = default;  // sum
@@ -50,7 +50,8 @@ class Op {
   static Op bit_or() { return Op(OpCode::bit_or); }
   static Op bit_xor() { return Op(OpCode::bit_xor); }
 
-  /// REQUIRES: function(neutral, x) == x == function(x, neutral), and associative. V is a compute type.
+  /// REQUIRES: function(neutral, x) == x == function(x, neutral); associative and commutative, as rows reduce in
+  /// different orders (each always in the same). V is a compute type.
   template <class V, class Function>
   static Op user(std::string name, V neutral, Function function) {
     auto combine = [function](void* result, const void* lower, const void* higher, std::size_t count) {

@@ -28,7 +28,7 @@ struct KernelReport {
 
 /// What a sum of streams may become.
 enum class LayoutChoice {
-  automatic,  ///< dense where the bound nnz(a) + nnz(b) passes delta
+  automatic,  ///< dense where the bound nnz(a) + nnz(b) passes delta; reduce_many() then counts, to be sure
   sparse,     ///< sparse unless an operand is dense
   dense,      ///< dense
 };

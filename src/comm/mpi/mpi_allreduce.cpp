@@ -38,7 +38,7 @@ MPI_Op mpi_op_of(OpCode op) {
 
 }  // namespace
 
-void MpiAllreduce::start(Buffer input, Buffer result, std::uint64_t count, ValueType type, OpCode op, bool may_block) {
+void MpiAllreduce::start(Buffer input, Buffer result, std::uint64_t count, ValueType type, OpCode op, bool blocks) {
   const MPI_Datatype mpi_type = mpi_type_of(type);
   const MPI_Op mpi_op = mpi_op_of(op);
   const bool in_place = input.data() == result.data();
@@ -48,7 +48,7 @@ void MpiAllreduce::start(Buffer input, Buffer result, std::uint64_t count, Value
     const std::size_t offset = first * size_of(type);
     const void* const from = in_place ? MPI_IN_PLACE : input.data() + offset;
     std::byte* const to = result.data_for_landing() + offset;
-    if (may_block) {
+    if (blocks) {
       require_mpi("MPI_Allreduce", MPI_Allreduce(from, to, length, mpi_type, mpi_op, comm_));
     } else {
       MPI_Request request = MPI_REQUEST_NULL;

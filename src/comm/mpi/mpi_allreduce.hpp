@@ -12,7 +12,7 @@ class MpiAllreduce final : public NativeAllreduce {
  public:
   MpiAllreduce(MPI_Comm comm, const MpiOptions& options) : comm_(comm), options_(options) {}
 
-  void start(Buffer input, Buffer result, std::uint64_t count, ValueType type, OpCode op, bool may_block) override;
+  void start(Buffer input, Buffer result, std::uint64_t count, ValueType type, OpCode op, bool blocks) override;
   /// Several sums may be under way; it is true once all of them are made. Throws system where MPI fails.
   bool test() override;
   /// Gives up on sums that were not made; their buffers stay until the process ends. False if there were any.

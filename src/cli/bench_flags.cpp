@@ -123,6 +123,9 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
            });
   add(command, "--overlap", "uniform|identical|disjoint|zipf", "how the ranks' indices relate (uniform)",
       [&](const std::string& text) { spec.overlap = overlap_from(text); });
+  add(command, "--input", "matching|sparse",
+      "give dense rows vectors made dense beforehand, or all rows the same sparse stream (matching)",
+      [&](const std::string& text) { spec.input = race_input_from(text); });
   add(command, "--type", "f32|f64|f16|bf16|i32|i64", "of the values (f32)",
       [&](const std::string& text) { spec.type = value_type_from(text); });
   add(command, "--op", "sum|prod|min|max|bit_and|bit_or|bit_xor", "the reduction; bits need integers (sum)",

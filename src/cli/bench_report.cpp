@@ -100,6 +100,7 @@ std::string bench_json(const BenchRun& run, const RaceRow& row) {
   object["density"] = row.density;
   object["nnz"] = row.nnz;
   object["overlap"] = to_string(run.spec.overlap);
+  object["input"] = run.spec.input == RaceInput::sparse ? "sparse" : "matching";
   object["type"] = to_string(run.spec.type);
   object["op"] = run.spec.op.name();
   object["seed"] = run.spec.seed;

@@ -1,5 +1,7 @@
 #include "cli/race.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -55,6 +57,7 @@ class Race {
     }
     report(0, "making the serial sum");
     if (track_.leads()) expected_ = serial_reduction(input, spec_.op);
+    if (spec_.input == RaceInput::sparse) return;
     if (!std::any_of(spec_.algorithms.begin(), spec_.algorithms.end(), wants_dense_input)) return;
     for (const AnyStream& sparse : sparse_inputs_) dense_inputs_.push_back(to_dense(sparse, spec_.op));
   }
@@ -68,12 +71,16 @@ class Race {
       contender.row.nnz = sparse_inputs_.front().nnz();
       contender.row.verified = true;  // until it is not
       contender.states.resize(sparse_inputs_.size());
+      order_.push_back(contenders_.size());
       contenders_.push_back(std::move(contender));
     }
   }
 
+  // Each lap starts with another contender: who runs after a dense one finds cold caches.
   void run_all_once(bool is_timed) {
-    for (Contender& contender : contenders_) {
+    std::rotate(order_.begin(), order_.begin() + 1, order_.end());
+    for (const std::size_t next : order_) {
+      Contender& contender = contenders_[next];
       report(0, contender.row.algorithm);
       if (contender.row.verified) run_once(contender, is_timed);
       report(1, contender.row.algorithm);
@@ -86,7 +93,8 @@ class Race {
                               .deadline_seconds = spec_.deadline_seconds,
                               .checksum = spec_.checksum};
     wait_for_all();
-    const Lap lap = track_.run(contender.row.is_dense ? dense_inputs_ : sparse_inputs_, options, contender.states);
+    const bool gets_dense = contender.row.is_dense && spec_.input == RaceInput::matching;
+    const Lap lap = track_.run(gets_dense ? dense_inputs_ : sparse_inputs_, options, contender.states);
     contender.row.chosen = lap.outcomes.front().algorithm;
     contender.row.nnz_result = lap.outcomes.front().stream.nnz();
     if (contender.checked.insert(contender.row.chosen).second) verify(contender.row, lap);
@@ -140,6 +148,7 @@ class Race {
   std::vector<AnyStream> dense_inputs_;
   AnyStream expected_;  // on the leader alone
   std::vector<Contender> contenders_;
+  std::vector<std::size_t> order_;
 };
 
 }  // namespace
@@ -153,6 +162,12 @@ Quartiles quartiles(std::vector<double> samples) {
     return samples[below] + (place - static_cast<double>(below)) * (samples[above] - samples[below]);
   };
   return {at(0.25), at(0.5), at(0.75)};
+}
+
+RaceInput race_input_from(std::string_view name) {
+  if (name == "matching") return RaceInput::matching;
+  if (name == "sparse") return RaceInput::sparse;
+  throw Error(ErrorKind::bad_input, fmt::format("no input is called '{}'; there are matching, sparse", name));
 }
 
 bool wants_dense_input(std::string_view algorithm) {

@@ -18,10 +18,19 @@
 
 namespace tulle::cli {
 
+enum class RaceInput {
+  matching,  ///< dense rows get vectors that were made dense before the clock starts
+  sparse,    ///< all rows get the same sparse stream; dense ones make it dense while the clock runs
+};
+
+/// Throws bad_input that lists the allowed names.
+RaceInput race_input_from(std::string_view name);
+
 struct RaceSpec {
   ValueType type = ValueType::f32;
   std::uint64_t dimension = 0;
   Overlap overlap = Overlap::uniform;
+  RaceInput input = RaceInput::matching;
   Op op;
   std::vector<std::string_view> algorithms;  ///< rows of the registry, and auto
   int repeats = 9;
@@ -42,7 +51,7 @@ Quartiles quartiles(std::vector<double> samples);
 struct RaceRow {
   std::string_view algorithm;
   std::string_view chosen;  ///< the row that ran: what auto chose, else the algorithm itself
-  bool is_dense = false;    ///< was given dense inputs
+  bool is_dense = false;    ///< works on dense vectors
   double density = 0;
   std::uint64_t nnz = 0;                        ///< of one rank's input
   std::optional<Quartiles> seconds;             ///< unset where the check failed

@@ -42,13 +42,13 @@ double dense_seconds(const CostInput& input, double values) {
   return values * input.profile.gamma_dense_seconds;
 }
 
-// A dense kernel reads two values and writes one for its γ; copying reads one and writes one.
-double copy_seconds(const CostInput& input, double bytes) {
-  return bytes / input.value_bytes * input.profile.gamma_dense_seconds * 2 / 3;
+double join_seconds(const CostInput& input, double nnz) {
+  const bool is_sparse = nnz * input.pair_bytes() <= input.dimension * input.value_bytes;
+  return is_sparse ? nnz * input.profile.gamma_sparse_seconds : dense_seconds(input, input.dimension);
 }
 
 double densify_seconds(const CostInput& input) {
-  return input.nnz >= input.dimension ? 0 : dense_seconds(input, input.dimension / 2);
+  return input.nnz >= input.dimension ? 0 : merge_seconds(input, 1, input.nnz) + dense_seconds(input, input.dimension);
 }
 
 }  // namespace tulle

@@ -15,8 +15,8 @@ double gather_seconds(const CostInput& input, double block_bytes);
 double merge_seconds(const CostInput& input, double streams, double nnz);
 /// Touching `values` dense values. Infinite where a dense vector is refused.
 double dense_seconds(const CostInput& input, double values);
-/// Copying `bytes` from where they arrived to where they belong.
-double copy_seconds(const CostInput& input, double bytes);
+/// Joining the blocks of a sum that holds `nnz`, sparse or dense as it is smaller.
+double join_seconds(const CostInput& input, double nnz);
 /// Making one rank's contribution dense. Infinite where a dense vector is refused.
 double densify_seconds(const CostInput& input);
 

@@ -30,7 +30,7 @@ double ssar_split_allgather_cost(const CostInput& input) {
   const double block_result_bytes = input.stream_bytes(input.result_nnz / input.ranks, block);
   return split_seconds(input, input.stream_bytes(input.nnz / input.ranks, block)) +
          merge_seconds(input, input.ranks, input.nnz / input.ranks) + gather_seconds(input, block_result_bytes) +
-         copy_seconds(input, block_result_bytes * input.ranks);
+         join_seconds(input, input.result_nnz);
 }
 
 }  // namespace tulle::algorithms

@@ -20,7 +20,7 @@ class SimNetwork {
   void set_timer(int rank, double seconds) {
     if (seconds >= port(rank).timer) return;
     port(rank).timer = seconds;
-    schedule({seconds, tie(), Event::Kind::timer, rank, rank, {}});
+    schedule({seconds, tie(), Event::Kind::timer, rank, rank, kNoMessage});
   }
   const SimOptions& options() const { return options_; }
   const SimTotals& totals() const { return totals_; }
@@ -34,18 +34,18 @@ class SimNetwork {
     out.send_free = start + transfer_seconds(message);
     if (lost_to_faults(message)) return;
     const double arrival = start + options_.profile.alpha_seconds + options_.faults.max_delay_seconds * draw_if_delayed();
-    schedule({arrival, tie(), Event::Kind::first_byte, source, target, std::move(message)});
+    schedule({arrival, tie(), Event::Kind::first_byte, source, target, under_way_.put(std::move(message))});
   }
 
   /// Handles the next event. False where there is none.
   bool step() {
     if (events_.empty()) return false;
     std::pop_heap(events_.begin(), events_.end(), std::greater<>());
-    Event event = std::move(events_.back());
+    const Event event = events_.back();
     events_.pop_back();
     switch (event.kind) {
-      case Event::Kind::first_byte: occupy_receiver(std::move(event)); break;
-      case Event::Kind::delivery: deliver(std::move(event)); break;
+      case Event::Kind::first_byte: occupy_receiver(event); break;
+      case Event::Kind::delivery: deliver(event); break;
       case Event::Kind::timer: ring(event); break;
     }
     return true;
@@ -72,8 +72,34 @@ class SimNetwork {
     Kind kind;
     int source;
     int target;
-    Message message;
+    std::uint32_t message;  // its place in under_way_, because a heap of a million events moves them a lot
     bool operator>(const Event& other) const { return std::pair(time, tie) > std::pair(other.time, other.tie); }
+  };
+
+  static constexpr std::uint32_t kNoMessage = ~std::uint32_t{0};
+
+  // Messages that are sent and not delivered, in places that are used again.
+  class UnderWay {
+   public:
+    std::uint32_t put(Message message) {
+      if (free_.empty()) {
+        messages_.push_back(std::move(message));
+        return static_cast<std::uint32_t>(messages_.size() - 1);
+      }
+      const std::uint32_t place = free_.back();
+      free_.pop_back();
+      messages_[place] = std::move(message);
+      return place;
+    }
+    const Message& at(std::uint32_t place) const { return messages_[place]; }
+    Message take(std::uint32_t place) {
+      free_.push_back(place);
+      return std::move(messages_[place]);
+    }
+
+   private:
+    PoolVector<Message> messages_;
+    PoolVector<std::uint32_t> free_;
   };
 
   std::size_t rank_count() const { return static_cast<std::size_t>(options_.ranks); }
@@ -85,22 +111,22 @@ class SimNetwork {
   std::uint64_t tie() { return random_(); }
   double draw_if_delayed() { return options_.faults.max_delay_seconds > 0 ? random_.uniform() : 0; }
 
-  void schedule(Event event) {
-    events_.push_back(std::move(event));
+  void schedule(const Event& event) {
+    events_.push_back(event);
     std::push_heap(events_.begin(), events_.end(), std::greater<>());
   }
 
   void occupy_receiver(Event event) {
     Port& in = port(event.target);
-    event.time = in.receive_free = std::max(event.time, in.receive_free) + transfer_seconds(event.message);
+    event.time = in.receive_free = std::max(event.time, in.receive_free) + transfer_seconds(under_way_.at(event.message));
     event.kind = Event::Kind::delivery;
-    schedule(std::move(event));
+    schedule(event);
   }
 
-  void deliver(Event event) {
+  void deliver(const Event& event) {
     Port& in = port(event.target);
     in.clock = std::max(in.clock, event.time);
-    in.sink->deliver(event.source, std::move(event.message));
+    in.sink->deliver(event.source, under_way_.take(event.message));
     in.sink->settle();
   }
 
@@ -154,6 +180,7 @@ class SimNetwork {
   Philox random_;
   std::vector<Port> ports_;
   PoolVector<Event> events_;
+  UnderWay under_way_;
   double timer_time_ = 0;
   SimTotals totals_;
 };

@@ -155,6 +155,20 @@ TEST(Reduce, WorksInPlaceOnlyWhereNobodyElseLooks) {
   EXPECT_EQ(values, std::vector<float>(64, 1.0f)) << "borrowed memory is not written";
 }
 
+TEST(Reduce, LetsAUserOpWriteOverItsLowerOperandOnly) {
+  const Op op = Op::from_user_op({"add in two passes", ValueType::f32, scalar_bytes(0.0f),
+                                  [](void* result, const void* lower, const void* higher, std::size_t count) {
+                                    auto* sums = static_cast<float*>(result);
+                                    std::copy_n(static_cast<const float*>(lower), count, sums);
+                                    for (std::size_t i = 0; i < count; ++i)
+                                      sums[i] += static_cast<const float*>(higher)[i];
+                                  }});
+  const std::vector<float> ones(8, 1.0f);
+  const std::vector<float> twos(8, 2.0f);
+  const AnyStream sum = reduce(Stream<float>::borrow_dense(ones), Stream<float>::dense(twos), op);
+  EXPECT_EQ(Stream<float>(sum).to_vector(), std::vector<float>(8, 3.0f));
+}
+
 TEST(Reduce, RefusesStreamsThatDoNotMatch) {
   const auto dimensions =
       message_of(ErrorKind::bad_input, [] { reduce(Stream<float>(4), Stream<float>(5), Op::sum()); });

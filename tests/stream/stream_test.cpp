@@ -219,6 +219,7 @@ TEST(Stream, ComparesBitsAndLayout) {
   EXPECT_NE(zero, (sorted<std::uint32_t, float>(4, {2}, {0.0f})));
   EXPECT_NE(zero, (sorted<std::uint32_t, float>(5, {1}, {0.0f})));
   EXPECT_NE(zero, Stream<float>(4));
+  EXPECT_NE(AnyStream::empty(ValueType::f32, 4, {0, 2}), AnyStream::empty(ValueType::f32, 4, {0, 3}));
   EXPECT_EQ(zero, (sorted<std::uint32_t, float>(4, {1}, {0.0f})));
 }
 

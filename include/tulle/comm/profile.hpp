@@ -7,8 +7,8 @@ namespace tulle {
 struct Profile {
   double alpha_seconds = 2e-6;             ///< α: per message
   double beta_seconds_per_byte = 1e-10;    ///< β: per byte
-  double gamma_sparse_seconds = 1.5e-9;    ///< γ: per (index, value) pair that a kernel touches
-  double gamma_dense_seconds = 0.25e-9;    ///< γ: per value that a dense kernel touches
+  double gamma_sparse_seconds = 3.3e-9;    ///< γ: per (index, value) pair that a kernel touches
+  double gamma_dense_seconds = 0.3e-9;     ///< γ: per value that a dense kernel touches
 
   friend bool operator==(const Profile&, const Profile&) = default;
 };

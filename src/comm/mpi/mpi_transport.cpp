@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cassert>
+#include <thread>
 #include <utility>
 
 #include "comm/mpi/mpi_error.hpp"
@@ -40,12 +42,16 @@ int rank_in_comm(MPI_Comm comm) {
   return rank;
 }
 
-bool is_on_one_node(MPI_Comm comm) {
+// The same on all ranks, as profiles must be: that of the fullest node.
+MpiTransport::Placement place_of(MPI_Comm comm) {
   MPI_Comm node = MPI_COMM_NULL;
   require_mpi("MPI_Comm_split_type", MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node));
-  const bool all_here = size_of_comm(node) == size_of_comm(comm);
+  const int ranks_here = size_of_comm(node);
   MPI_Comm_free(&node);
-  return all_here;
+  const double here = static_cast<double>(ranks_here) / std::max(1u, std::thread::hardware_concurrency());
+  double fullest = 0;
+  require_mpi("MPI_Allreduce", MPI_Allreduce(&here, &fullest, 1, MPI_DOUBLE, MPI_MAX, comm));
+  return {ranks_here == size_of_comm(comm), std::max(1.0, fullest)};
 }
 
 bool is_poison(const Message& message) {
@@ -62,7 +68,7 @@ MpiTransport::MpiTransport(MPI_Comm comm, const MpiOptions& options)
     : options_(options),
       comm_(duplicate(comm)),
       rank_(rank_in_comm(comm_)),
-      on_one_node_(is_on_one_node(comm_)),
+      placement_(place_of(comm_)),
       sources_(static_cast<std::size_t>(size_of_comm(comm_))),
       allreduce_(comm_, options_) {}
 
@@ -248,11 +254,14 @@ void MpiTransport::lose(int peer, const std::string& reason) {
 
 // ---------------------------------------------------------------- what the rest of Tulle asks
 
-// Until a probe measures: shared memory between processes, or Gigabit Ethernet.
+// Until a probe measures: shared memory between processes, or Gigabit Ethernet. Where ranks share cores, computing and
+// copying take as many times as long.
 Profile MpiTransport::default_profile() const {
   Profile profile;
-  profile.alpha_seconds = on_one_node_ ? 3e-6 : 30e-6;
-  profile.beta_seconds_per_byte = on_one_node_ ? 2.5e-10 : 8.5e-9;
+  profile.gamma_sparse_seconds *= placement_.ranks_per_core;
+  profile.gamma_dense_seconds *= placement_.ranks_per_core;
+  profile.alpha_seconds = placement_.on_one_node ? 5e-6 * placement_.ranks_per_core : 30e-6;
+  profile.beta_seconds_per_byte = placement_.on_one_node ? 1e-10 * placement_.ranks_per_core : 8.5e-9;
   return profile;
 }
 

@@ -16,6 +16,12 @@ namespace tulle {
 
 class MpiTransport final : public Transport {
  public:
+  /// Where the ranks are.
+  struct Placement {
+    bool on_one_node = false;
+    double ranks_per_core = 1;  ///< of the fullest node, at least 1
+  };
+
   /// Duplicates `comm`. Collective.
   MpiTransport(MPI_Comm comm, const MpiOptions& options);
   ~MpiTransport() override;
@@ -74,7 +80,7 @@ class MpiTransport final : public Transport {
   MpiOptions options_;
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0;
-  bool on_one_node_ = false;
+  Placement placement_;
   MessageSink* sink_ = nullptr;
   PoolVector<Source> sources_;
   RequestSet<std::shared_ptr<Departure>> sends_;

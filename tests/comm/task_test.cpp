@@ -59,7 +59,7 @@ TEST(Task, hands_exceptions_to_whoever_awaits) {
 }
 
 TEST(Task, takes_its_frames_from_the_pool) {
-  run(sum_of_ready_tasks(10));
+  run(sum_of_ready_tasks(1000));
   const PoolStats before = pool_stats();
   run(sum_of_ready_tasks(1000));
   EXPECT_EQ(pool_stats().system_allocations, before.system_allocations);

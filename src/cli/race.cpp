@@ -7,6 +7,7 @@
 #include <set>
 
 #include "cli/verify.hpp"
+#include "tulle/base/philox.hpp"
 #include "tulle/stream/reduce.hpp"
 
 namespace tulle::cli {
@@ -76,9 +77,9 @@ class Race {
     }
   }
 
-  // Each lap starts with another contender: who runs after a dense one finds cold caches.
+  // Each lap has an order of its own, the same on all ranks: who runs after a dense row finds cold caches.
   void run_all_once(bool is_timed) {
-    std::rotate(order_.begin(), order_.begin() + 1, order_.end());
+    std::shuffle(order_.begin(), order_.end(), shuffler_);
     for (const std::size_t next : order_) {
       Contender& contender = contenders_[next];
       report(0, contender.row.algorithm);
@@ -149,6 +150,7 @@ class Race {
   AnyStream expected_;  // on the leader alone
   std::vector<Contender> contenders_;
   std::vector<std::size_t> order_;
+  Philox shuffler_{spec_.seed};
 };
 
 }  // namespace

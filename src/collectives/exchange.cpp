@@ -63,30 +63,38 @@ Part Exchange::reduce(Part lower, Part higher) {
   return sum;
 }
 
+namespace {
+
+// What kernels take of many parts.
+struct Streams {
+  PoolVector<AnyStream> streams;
+  std::uint64_t contributed = 0;
+};
+
+Streams streams_of(std::span<const Part> parts) {
+  Streams all;
+  all.streams.reserve(parts.size());
+  for (const Part& part : parts) {
+    all.streams.push_back(part.stream);
+    all.contributed += part.contributed;
+  }
+  return all;
+}
+
+}  // namespace
+
 Part Exchange::reduce_many(std::span<const Part> parts, LayoutChoice choice, Buffer landing) {
   KernelReport report;
-  PoolVector<AnyStream> streams;
-  streams.reserve(parts.size());
-  std::uint64_t contributed = 0;
-  for (const Part& part : parts) {
-    streams.push_back(part.stream);
-    contributed += part.contributed;
-  }
-  Part sum{tulle::reduce_many(streams, op_, &report, choice, std::move(landing)), contributed};
+  const Streams all = streams_of(parts);
+  Part sum{tulle::reduce_many(all.streams, op_, &report, choice, std::move(landing)), all.contributed};
   operation_.charge(report);
   return sum;
 }
 
 Part Exchange::concatenate(std::span<const Part> blocks, LayoutChoice choice, Buffer landing) {
   KernelReport report;
-  PoolVector<AnyStream> streams;
-  streams.reserve(blocks.size());
-  std::uint64_t contributed = 0;
-  for (const Part& block : blocks) {
-    streams.push_back(block.stream);
-    contributed += block.contributed;
-  }
-  Part whole{tulle::concatenate(streams, op_, &report, choice, std::move(landing)), contributed};
+  const Streams all = streams_of(blocks);
+  Part whole{tulle::concatenate(all.streams, op_, &report, choice, std::move(landing)), all.contributed};
   operation_.charge(report);
   return whole;
 }

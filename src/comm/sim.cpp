@@ -43,6 +43,7 @@ class SimNetwork {
     std::pop_heap(events_.begin(), events_.end(), std::greater<>());
     const Event event = events_.back();
     events_.pop_back();
+    if (event.is_lane_head) advance(lane_of(event));
     switch (event.kind) {
       case Event::Kind::first_byte: occupy_receiver(event); break;
       case Event::Kind::delivery: deliver(event); break;
@@ -58,13 +59,6 @@ class SimNetwork {
   }
 
  private:
-  struct Port {
-    MessageSink* sink = nullptr;
-    double clock = 0;
-    double send_free = 0;
-    double receive_free = 0;
-    double timer = std::numeric_limits<double>::infinity();  // the earliest that is set
-  };
   struct Event {
     enum class Kind { first_byte, delivery, timer };
     double time;
@@ -72,8 +66,25 @@ class SimNetwork {
     Kind kind;
     int source;
     int target;
-    std::uint32_t message;  // its place in under_way_, because a heap of a million events moves them a lot
+    std::uint32_t message;  // its place in under_way_
+    bool is_lane_head = false;
     bool operator>(const Event& other) const { return std::pair(time, tie) > std::pair(other.time, other.tie); }
+  };
+  // Events that follow one another, of which only the first is in the heap: a port sends, and receives, one message
+  // after the other, and a heap of a million events would not fit the cache.
+  struct Lane {
+    bool has_head = false;
+    double last_time = 0;
+    PoolDeque<Event> waiting;
+  };
+  struct Port {
+    MessageSink* sink = nullptr;
+    Lane sending;
+    Lane receiving;
+    double clock = 0;
+    double send_free = 0;
+    double receive_free = 0;
+    double timer = std::numeric_limits<double>::infinity();  // the earliest that is set
   };
 
   static constexpr std::uint32_t kNoMessage = ~std::uint32_t{0};
@@ -111,7 +122,36 @@ class SimNetwork {
   std::uint64_t tie() { return random_(); }
   double draw_if_delayed() { return options_.faults.max_delay_seconds > 0 ? random_.uniform() : 0; }
 
-  void schedule(const Event& event) {
+  Lane& lane_of(const Event& event) {
+    return event.kind == Event::Kind::first_byte ? port(event.source).sending : port(event.target).receiving;
+  }
+
+  void schedule(Event event) {
+    Lane& lane = lane_of(event);
+    const bool may_wait = event.kind != Event::Kind::timer && event.time >= lane.last_time;  // else it overtakes
+    if (may_wait && lane.has_head) {
+      lane.last_time = event.time;
+      lane.waiting.push_back(event);
+      return;
+    }
+    event.is_lane_head = may_wait;
+    if (may_wait) {
+      lane.has_head = true;
+      lane.last_time = event.time;
+    }
+    push(event);
+  }
+
+  void advance(Lane& lane) {
+    lane.has_head = !lane.waiting.empty();
+    if (!lane.has_head) return;
+    Event next = lane.waiting.front();
+    lane.waiting.pop_front();
+    next.is_lane_head = true;
+    push(next);
+  }
+
+  void push(const Event& event) {
     events_.push_back(event);
     std::push_heap(events_.begin(), events_.end(), std::greater<>());
   }

@@ -123,7 +123,8 @@ Task<> run_call(Operation& operation, Call call, std::shared_ptr<std::optional<O
   outcome.overflowed = report.overflowed;
   outcome.algorithm = call.algorithm.name;
   outcome.counts = operation.counts();
-  if (call.state != nullptr && call.algorithm.kind == OperationKind::allreduce) learn(*call.state, outcome, operation.size());
+  const bool teaches = call.state != nullptr && call.algorithm.kind == OperationKind::allreduce;
+  if (teaches) learn(*call.state, outcome, operation.size());
   *result = std::move(outcome);
 }
 

@@ -178,6 +178,20 @@ TEST(HugeDimensions, are_exact_in_sparse_rows_and_refused_by_dense_ones) {
   expect_no_errors(run_in_simulation(OperationKind::allreduce, inputs).errors);
 }
 
+TEST(LongVectors, that_travel_in_several_segments_are_summed_and_their_contributions_counted_once) {
+  constexpr int kRanks = 3;
+  constexpr std::uint64_t kDimension = 1u << 20, kNnz = 5000;  // blocks of 1.4 MB, two segments on the ring
+  const auto inputs = make_inputs(kRanks, {.type = ValueType::i32, .dimension = kDimension, .nnz = kNnz});
+  for (const Algorithm* row : rows_of(OperationKind::allreduce)) {
+    SCOPED_TRACE(row->name);
+    const CallOptions options{.algorithm = row->name};
+    const SimRun run = run_in_simulation(row->kind, inputs, options);
+    expect_no_errors(run.errors);
+    expect_correct<std::int32_t>(row->kind, inputs, run.outcomes, options);
+    for (const Outcome& outcome : run.outcomes) EXPECT_EQ(outcome.contributed, kRanks * kNnz);
+  }
+}
+
 TEST(SparseAllgather, concatenates_streams_that_follow_one_another) {
   std::vector<AnyStream> inputs;
   for (std::uint32_t rank = 0; rank < 7; ++rank) {

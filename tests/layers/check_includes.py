@@ -8,10 +8,12 @@ import sys
 LAYERS = {
     "base": set(),
     "stream": {"base"},
+    "select": {"base", "stream"},
     "codec": {"base", "stream"},
     "comm": {"base", "stream", "codec"},
-    "collectives": {"base", "stream", "codec", "comm"},
-    "cli": {"base", "stream", "codec", "comm", "collectives"},
+    "collectives": {"base", "stream", "select", "codec", "comm"},
+    "linear": {"base", "stream", "select", "codec", "comm", "collectives"},
+    "cli": {"base", "stream", "select", "codec", "comm", "collectives", "linear"},
 }
 INCLUDE = re.compile(r'^\s*#include\s+"(?:tulle/)?([a-z_]+)/[^"]*"', re.MULTILINE)
 

@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/little_endian.hpp"
 #include "tulle/base/error.hpp"
+#include "tulle/codec/registry.hpp"
 
 namespace tulle {
 namespace {
@@ -24,19 +27,15 @@ void expect_equal(std::string_view field, T got, T expected) {
   if (got != expected) reject(field, fmt::format("is {}, expected {}", got, expected));
 }
 
-IndexCoding index_coding_of(const AnyStream& stream) {
-  return stream.is_dense() ? IndexCoding::none : IndexCoding::raw;
-}
-
-Buffer encode_head(const AnyStream& stream, const FrameLabel& label) {
+Buffer encode_head(const AnyStream& stream, const FrameLabel& label, const FrameCodings& codings) {
   Buffer buffer = Buffer::allocate(kFrameHeadBytes);
   const auto bytes = buffer.as_mutable<std::byte>();
   store_at(bytes, kMagicAt, kMagic);
   store_at(bytes, kVersionAt, kVersion);
   store_at(bytes, kLayoutAt, stream.layout());
   store_at(bytes, kTypeAt, stream.type());
-  store_at(bytes, kIndexCodingAt, index_coding_of(stream));
-  store_at(bytes, kValueCodingAt, ValueCoding::raw);
+  store_at(bytes, kIndexCodingAt, stream.is_dense() ? IndexCoding::none : codings.indices);
+  store_at(bytes, kValueCodingAt, codings.values.coding);
   store_at(bytes, kOpAt, label.op);
   store_at(bytes, kSequenceAt, label.sequence);
   store_at(bytes, kReservedAt, std::uint32_t{0});
@@ -48,6 +47,16 @@ Buffer encode_head(const AnyStream& stream, const FrameLabel& label) {
   return buffer;
 }
 
+bool is_coding_of(IndexCoding coding, Layout layout) {
+  if (layout == Layout::dense) return coding == IndexCoding::none;
+  return std::ranges::any_of(index_codecs(), [&](const IndexCodec& row) { return row.coding == coding; });
+}
+
+bool is_coding_of(ValueCoding coding, ValueType type) {
+  if (is_integer(type)) return coding == ValueCoding::raw;
+  return std::ranges::any_of(value_codecs(), [&](const ValueCodecRow& row) { return row.coding == coding; });
+}
+
 void validate_enumerations(const FrameHead& head) {
   if (head.layout != Layout::sparse && head.layout != Layout::dense) {
     reject("layout", fmt::format("{} is none of 1 (sparse), 2 (dense)", static_cast<int>(head.layout)));
@@ -56,9 +65,14 @@ void validate_enumerations(const FrameHead& head) {
   if (head.op < OpCode::sum || head.op > OpCode::user) {
     reject("op", fmt::format("{} is no operation", static_cast<int>(head.op)));
   }
-  const IndexCoding expected = head.layout == Layout::sparse ? IndexCoding::raw : IndexCoding::none;
-  expect_equal("index_coding", static_cast<int>(head.index_coding), static_cast<int>(expected));
-  expect_equal("value_coding", static_cast<int>(head.value_coding), static_cast<int>(ValueCoding::raw));
+  if (!is_coding_of(head.index_coding, head.layout)) {
+    reject("index_coding", fmt::format("{} is no coding of a {} stream", static_cast<int>(head.index_coding),
+                                       head.layout == Layout::dense ? "dense" : "sparse"));
+  }
+  if (!is_coding_of(head.value_coding, head.type)) {
+    reject("value_coding",
+           fmt::format("{} is no coding of {}", static_cast<int>(head.value_coding), to_string(head.type)));
+  }
 }
 
 void validate_sizes(const FrameHead& head) {
@@ -87,14 +101,33 @@ void validate_array(std::string_view field, const Buffer& array, std::uint64_t c
   }
 }
 
-AnyStream decode_body(const FrameHead& head, std::span<const Buffer> body) {
-  const Buffer& values = body.back();
+Buffer encode_indices_of(const AnyStream& stream, IndexCoding coding) {
+  if (coding == IndexCoding::raw) return stream.indices_buffer().to_owned();
+  if (!stream.is_phantom()) return encode_indices(coding, stream);
+  const double bits = expected_index_bits(coding, stream.density(), stream.index_width());
+  return Buffer::phantom(static_cast<std::size_t>(bits * static_cast<double>(stream.nnz()) / 8));
+}
+
+Buffer encode_values_of(const AnyStream& stream, const FrameCodings& codings) {
+  if (codings.values.coding == ValueCoding::raw) return stream.values_buffer().to_owned();
+  if (!stream.is_phantom()) {
+    return encode_values(codings.values, stream.type(), stream.values_buffer(), codings.rounding);
+  }
+  return Buffer::phantom(encoded_value_bytes(codings.values, stream.type(), stream.nnz()));
+}
+
+Buffer decode_values_of(const FrameHead& head, const Buffer& values) {
+  if (head.value_coding != ValueCoding::raw) {
+    return decode_values(head.value_coding, head.type, values.bytes(), head.nnz);
+  }
   validate_array("values", values, head.nnz, size_of(head.type));
-  const bool phantom = values.is_phantom() && head.nnz > 0;
-  if (phantom) return AnyStream::phantom(head.type, head.dimension, head.range, head.layout, head.nnz);
-  if (head.layout == Layout::dense) return AnyStream::dense(head.type, head.dimension, head.range, values);
-  validate_array("indices", body.front(), head.nnz, index_bytes(head.dimension));
-  AnyStream stream = AnyStream::sparse(head.type, head.dimension, head.range, body.front(), values);
+  return values;
+}
+
+// What a decoder of indices promises, a sender of raw ones may not have kept.
+AnyStream decode_raw_indices(const FrameHead& head, const Buffer& indices, Buffer values) {
+  validate_array("indices", indices, head.nnz, index_bytes(head.dimension));
+  AnyStream stream = AnyStream::sparse(head.type, head.dimension, head.range, indices, std::move(values));
   try {
     stream.validate();
   } catch (const Error& error) {
@@ -103,13 +136,31 @@ AnyStream decode_body(const FrameHead& head, std::span<const Buffer> body) {
   return stream;
 }
 
+AnyStream decode_body(const FrameHead& head, std::span<const Buffer> body) {
+  const bool phantom = body.back().is_phantom() && head.nnz > 0;
+  if (phantom) return AnyStream::phantom(head.type, head.dimension, head.range, head.layout, head.nnz);
+  Buffer values = decode_values_of(head, body.back());
+  if (head.layout == Layout::dense) return AnyStream::dense(head.type, head.dimension, head.range, std::move(values));
+  if (head.index_coding == IndexCoding::raw) return decode_raw_indices(head, body.front(), std::move(values));
+  Buffer indices = decode_indices(head.index_coding, body.front().bytes(), head.range, head.dimension, head.nnz);
+  return AnyStream::sparse(head.type, head.dimension, head.range, std::move(indices), std::move(values));
+}
+
+std::uint64_t bytes_of(std::span<const Buffer> arrays) {
+  std::uint64_t bytes = 0;
+  for (const Buffer& array : arrays) bytes += array.size();
+  return bytes;
+}
+
 }  // namespace
 
-std::uint64_t encode_frame(const AnyStream& stream, const FrameLabel& label, Segments& segments) {
-  segments.push_back(encode_head(stream, label));
-  if (!stream.is_dense()) segments.push_back(stream.indices_buffer().to_owned());
-  segments.push_back(stream.values_buffer().to_owned());
-  return stream.bytes();
+std::uint64_t encode_frame(const AnyStream& stream, const FrameLabel& label, const FrameCodings& codings,
+                           Segments& segments) {
+  const std::size_t first = segments.size();
+  segments.push_back(encode_head(stream, label, codings));
+  if (!stream.is_dense()) segments.push_back(encode_indices_of(stream, codings.indices));
+  segments.push_back(encode_values_of(stream, codings));
+  return bytes_of(std::span(segments).subspan(first + 1));
 }
 
 FrameHead decode_frame_head(std::span<const std::byte> bytes) {
@@ -142,7 +193,8 @@ DecodedFrame decode_frame(std::span<const Buffer>& segments, const FrameExpectat
   if (segments.size() < head.segment_count()) {
     reject("segments", fmt::format("{} of {} arrived", segments.size(), head.segment_count()));
   }
-  DecodedFrame frame{head, decode_body(head, segments.subspan(1, head.segment_count() - 1))};
+  const std::span<const Buffer> body = segments.subspan(1, head.segment_count() - 1);
+  DecodedFrame frame{head, decode_body(head, body), bytes_of(body)};
   segments = segments.subspan(head.segment_count());
   return frame;
 }

@@ -22,6 +22,12 @@ TULLE_ALGORITHM(sparse_allgather)
 TULLE_ALGORITHM(reduce_scatter)
 TULLE_ALGORITHM(reduce)
 TULLE_ALGORITHM(broadcast)
+TULLE_ALGORITHM(spardl)
+TULLE_ALGORITHM(topka)
+TULLE_ALGORITHM(topkdsa)
+TULLE_ALGORITHM(gtopk)
+TULLE_ALGORITHM(oktopk)
+TULLE_ALGORITHM(spar_reduce_scatter)
 }  // namespace algorithms
 
 #undef TULLE_ALGORITHM

@@ -14,32 +14,17 @@
 #include "collectives/patterns/bruck.hpp"
 
 namespace tulle::algorithms {
-namespace {
-
-void pass_on(Operation& operation, const patterns::Binomial& tree, const Segments& frame) {
-  std::uint64_t data_bytes = 0;
-  for (const Buffer& segment : std::span(frame).subspan(1)) data_bytes += segment.size();
-  int largest = 1;
-  while (tree.has_child(largest)) largest *= 2;
-  for (int bit = largest / 2; bit >= 1; bit /= 2) operation.send(tree.child(bit), 0, frame, data_bytes);
-}
-
-}  // namespace
-
 Task<Outcome> broadcast(Operation& operation, Payload& payload, const CallOptions& options, AlgorithmState*) {
   Exchange exchange(operation, payload.stream, options);
   const patterns::Binomial tree(exchange.rank(), exchange.size(), options.root);
   if (tree.is_root()) {
-    const Part mine = Exchange::contribution(payload.stream);
-    Segments frame;
-    exchange.encode(mine, frame);
-    pass_on(operation, tree, frame);
-    co_return exchange.outcome(mine);
+    Part mine = Exchange::contribution(payload.stream);
+    exchange.encode(mine, mine.frame);
+    pass_down(exchange, tree, mine, 0);
+    co_return exchange.outcome(std::move(mine));
   }
   Incoming message = co_await operation.receive(tree.parent(), 0);
-  if (message.segments.empty()) throw Error(ErrorKind::bad_message, "a broadcast message without a frame");
-  pass_on(operation, tree, message.segments);
-  co_return exchange.outcome(exchange.open(std::move(message)));
+  co_return exchange.outcome(open_and_pass_down(exchange, tree, std::move(message), 0));
 }
 
 double broadcast_cost(const CostInput& input) {

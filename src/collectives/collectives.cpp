@@ -2,9 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <bit>
+#include <cmath>
 #include <span>
 
 #include "collectives/exchange.hpp"
+#include "collectives/teams.hpp"
 #include "tulle/base/crc32c.hpp"
 #include "tulle/stream/reduce.hpp"
 
@@ -18,14 +22,40 @@ std::string_view name_of_algorithm(std::uint8_t number) {
   return number >= 1 && number <= registry().size() ? registry()[number - 1].name : "unknown";
 }
 
-CostInput cost_input(const Communicator& communicator, const AnyStream& stream, const CallOptions& options,
+// What is reduced, without the data: what all ranks agree on.
+struct Shape {
+  Takes takes = Takes::stream;
+  ValueType type = ValueType::f32;
+  std::uint64_t dimension = 0;
+};
+
+Shape shape_of(const AnyStream& stream) { return {Takes::stream, stream.type(), stream.dimension()}; }
+Shape shape_of(const Accumulator& accumulator) {
+  return {Takes::accumulator, accumulator.type(), accumulator.dimension()};
+}
+
+// Of many values, so that parameters and scales at their front do not count.
+double coded_value_bytes(const ValueCodec& codec, ValueType type) {
+  constexpr std::uint64_t kMany = 1 << 20;
+  return static_cast<double>(encoded_value_bytes(codec, compute_type(type), kMany)) / kMany;
+}
+
+CostInput cost_input(const Communicator& communicator, const Shape& shape, const CallOptions& options,
                      const AlgorithmState* state) {
   CostInput input;
   input.ranks = communicator.size();
-  input.dimension = static_cast<double>(stream.dimension());
-  input.value_bytes = static_cast<double>(size_of(compute_type(stream.type())));
-  input.index_bytes = static_cast<double>(index_bytes(stream.dimension()));
+  input.dimension = static_cast<double>(shape.dimension);
+  input.value_bytes = static_cast<double>(size_of(compute_type(shape.type)));
+  input.index_bytes = static_cast<double>(index_bytes(shape.dimension));
+  input.index_coding = options.index_coding;
+  input.coded_value_bytes = coded_value_bytes(options.value_coding, shape.type);
+  input.teams = options.teams;
   input.profile = communicator.profile();
+  if (shape.takes == Takes::accumulator) {
+    input.nnz = static_cast<double>(options.k);
+    input.result_nnz = input.union_of(input.ranks);
+    return input;
+  }
   input.nnz = kAssumedDensity * input.dimension;
   const bool learned = state != nullptr && state->calls > 0 && !options.reproducible;
   if (options.density) {
@@ -37,20 +67,33 @@ CostInput cost_input(const Communicator& communicator, const AnyStream& stream, 
   return input;
 }
 
-const Algorithm& resolve(OperationKind kind, const Communicator& communicator, const AnyStream& stream,
+bool codes_values(const CallOptions& options) { return options.value_coding.coding != ValueCoding::raw; }
+
+const Algorithm& resolve(OperationKind kind, const Communicator& communicator, const Shape& shape,
                          const CallOptions& options, const AlgorithmState* state) {
   if (options.algorithm != kAuto) return find_algorithm(kind, options.algorithm);
-  return choose(kind, cost_input(communicator, stream, options, state));
+  const RowNeeds needs{.kind = kind, .takes = shape.takes, .coded_values = codes_values(options)};
+  return choose(needs, cost_input(communicator, shape, options, state));
 }
 
 // What a row cannot do, told before anything is sent and so without breaking the communicator: it depends on what is
 // equal on all ranks alone.
-void require_supported(const Algorithm& algorithm, const Communicator& communicator, const AnyStream& stream,
+void require_supported(const Algorithm& algorithm, const Communicator& communicator, const Shape& shape,
                        const CallOptions& options) {
-  if (algorithm.dense_result && stream.dimension() >= kDenseDimensionLimit) {
+  if (algorithm.takes != shape.takes) {
+    throw Error(ErrorKind::unsupported, fmt::format("{} takes {}", algorithm.name,
+                                                    algorithm.takes == Takes::stream ? "a stream, not an accumulator"
+                                                                                     : "an accumulator, not a stream"));
+  }
+  if (codes_values(options) && !algorithm.codes_values) {
+    throw Error(ErrorKind::unsupported,
+                fmt::format("{} sends values as they are and cannot use {}", algorithm.name,
+                            to_string(options.value_coding)));
+  }
+  if (algorithm.dense_result && shape.dimension >= kDenseDimensionLimit) {
     throw Error(ErrorKind::unsupported,
                 fmt::format("{} makes a dense vector and refuses 2^32 values or more (N = {}); use a sparse algorithm",
-                            algorithm.name, stream.dimension()));
+                            algorithm.name, shape.dimension));
   }
   if (algorithm.needs != Needs::native_allreduce) return;
   const bool is_world = communicator.context() == communicator.engine()->world();
@@ -64,13 +107,9 @@ void require_supported(const Algorithm& algorithm, const Communicator& communica
   }
 }
 
-void check_input(OperationKind kind, const Communicator& communicator, const AnyStream& stream,
-                 const CallOptions& options) {
-  options.op.require_defined_on(stream.type());
-  if (stream.range() != Range{0, stream.dimension()}) {
-    throw Error(ErrorKind::bad_input, fmt::format("{} takes a stream of the whole dimension, not the block [{}, {})",
-                                                  to_string(kind), stream.range().begin, stream.range().end));
-  }
+// Options as every row wants them.
+void check_options(const Communicator& communicator, const Shape& shape, const CallOptions& options) {
+  options.op.require_defined_on(shape.type);
   if (options.root < 0 || options.root >= communicator.size()) {
     throw Error(ErrorKind::bad_input,
                 fmt::format("root {} is not a rank of a communicator of {}", options.root, communicator.size()));
@@ -78,20 +117,80 @@ void check_input(OperationKind kind, const Communicator& communicator, const Any
   if (options.density && !(*options.density >= 0 && *options.density <= 1)) {
     throw Error(ErrorKind::bad_input, fmt::format("density {} is not in [0, 1]", *options.density));
   }
+  IndexChoice(options.index_coding, communicator.profile());  // knows the name, or throws
+  validate(options.value_coding);
+  if (codes_values(options) && (is_integer(shape.type) || options.op.code() != OpCode::sum)) {
+    throw Error(ErrorKind::bad_input, fmt::format("{} codes values of sums of floats, not {} by {}",
+                                                  to_string(options.value_coding), to_string(shape.type),
+                                                  options.op.name()));
+  }
 }
 
-CallSignature signature_of(const Algorithm& algorithm, const AnyStream& stream, const CallOptions& options,
-                           bool blocking) {
+void check_stream(OperationKind kind, const AnyStream& stream) {
+  if (stream.range() == Range{0, stream.dimension()}) return;
+  throw Error(ErrorKind::bad_input, fmt::format("{} takes a stream of the whole dimension, not the block [{}, {})",
+                                                to_string(kind), stream.range().begin, stream.range().end));
+}
+
+// k and density say the same; rows read k.
+CallOptions with_k(CallOptions options, std::uint64_t dimension) {
+  if (options.k == 0 && !options.density) {
+    throw Error(ErrorKind::bad_input, "an accumulator needs k or density: how much to deliver");
+  }
+  if (options.k == 0) {
+    options.k = static_cast<std::uint64_t>(std::llround(*options.density * static_cast<double>(dimension)));
+  }
+  options.k = std::min(std::max<std::uint64_t>(options.k, 1), dimension);
+  return options;
+}
+
+void check_accumulator(const Communicator& communicator, const Accumulator& accumulator, const CallOptions& options) {
+  if (accumulator.type() != compute_type(accumulator.type())) {
+    throw Error(ErrorKind::bad_input, fmt::format("{} is too narrow for an accumulator; use f32",
+                                                  to_string(accumulator.type())));
+  }
+  if (options.op.code() != OpCode::sum) {
+    throw Error(ErrorKind::bad_input, fmt::format("accumulators are summed, not reduced by {}", options.op.name()));
+  }
+  if (options.teams < 1 || communicator.size() % options.teams != 0) {
+    throw Error(ErrorKind::bad_input, fmt::format("{} teams of equal size cannot be made of {} ranks", options.teams,
+                                                  communicator.size()));
+  }
+  check_team_gather(options);
+}
+
+// What ranks must agree on and no field of the fingerprint has room for.
+std::uint32_t hash_of(const CallOptions& options) {
+  const auto crc_of = [](std::string_view text) { return crc32c(std::as_bytes(std::span(text))); };
+  const ValueCodec& codec = options.value_coding;
+  const std::uint64_t numbers[] = {static_cast<std::uint64_t>(options.root),
+                                   options.op.user_op() != nullptr ? crc_of(options.op.name()) : 0u,
+                                   crc_of(options.index_coding),
+                                   static_cast<std::uint64_t>(codec.coding),
+                                   static_cast<std::uint64_t>(codec.bits),
+                                   codec.bucket,
+                                   static_cast<std::uint64_t>(codec.norm),
+                                   std::bit_cast<std::uint64_t>(codec.sparsity),
+                                   codec.zero_runs,
+                                   options.codes_contributions,
+                                   options.k,
+                                   static_cast<std::uint64_t>(options.residual),
+                                   static_cast<std::uint64_t>(options.teams),
+                                   crc_of(options.team_gather),
+                                   options.threshold_period,
+                                   options.region_period};
+  return crc32c(std::as_bytes(std::span(numbers)));
+}
+
+CallSignature signature_of(const Algorithm& algorithm, const Shape& shape, const CallOptions& options, bool blocking) {
   CallSignature signature;
   signature.kind = algorithm.kind;
-  signature.type = stream.type();
+  signature.type = shape.type;
   signature.op = options.op.code();
   signature.algorithm = algorithm_number(algorithm);
-  signature.dimension = stream.dimension();
-  const std::string_view user_op = options.op.user_op() != nullptr ? options.op.name() : std::string_view();
+  signature.dimension = shape.dimension;
   const bool native_blocks = algorithm.needs == Needs::native_allreduce && blocking;  // MPI tells the two apart
-  signature.options_hash = static_cast<std::uint32_t>(options.root) * 0x9E3779B9u ^
-                           crc32c(std::as_bytes(std::span(user_op))) ^ (native_blocks ? 0x85EBCA6Bu : 0u);
+  signature.options_hash = hash_of(options) ^ (native_blocks ? 0x85EBCA6Bu : 0u);
   signature.algorithm_name = algorithm.name;
   signature.name_of_algorithm = name_of_algorithm;
   return signature;
@@ -115,7 +214,7 @@ struct Call {
 // f16 and bf16 travel and are summed in f32; the result is rounded once, at the end.
 Task<> run_call(Operation& operation, Call call, std::shared_ptr<std::optional<Outcome>> result) {
   const ValueType type = call.payload.stream.type();
-  const bool widened = type != compute_type(type);
+  const bool widened = call.algorithm.takes == Takes::stream && type != compute_type(type);
   if (widened) call.payload.stream = convert(call.payload.stream, compute_type(type));
   Outcome outcome = co_await call.algorithm.run(operation, call.payload, call.options, call.state);
   KernelReport report;
@@ -123,24 +222,39 @@ Task<> run_call(Operation& operation, Call call, std::shared_ptr<std::optional<O
   outcome.overflowed = report.overflowed;
   outcome.algorithm = call.algorithm.name;
   outcome.counts = operation.counts();
-  const bool teaches = call.state != nullptr && call.algorithm.kind == OperationKind::allreduce;
+  const bool teaches = call.state != nullptr && call.algorithm.kind == OperationKind::allreduce &&
+                       call.algorithm.takes == Takes::stream;
   if (teaches) learn(*call.state, outcome, operation.size());
   *result = std::move(outcome);
 }
 
-Request<Outcome> start(OperationKind kind, Communicator& communicator, AnyStream stream, const CallOptions& options,
-                       AlgorithmState* state, bool blocking) {
-  check_input(kind, communicator, stream, options);
-  const Algorithm& algorithm = resolve(kind, communicator, stream, options, state);
-  require_supported(algorithm, communicator, stream, options);
+Request<Outcome> start(OperationKind kind, Communicator& communicator, Payload payload, const Shape& shape,
+                       const CallOptions& options, AlgorithmState* state, bool blocking) {
+  check_options(communicator, shape, options);
+  const Algorithm& algorithm = resolve(kind, communicator, shape, options, state);
+  require_supported(algorithm, communicator, shape, options);
   const auto result = std::allocate_shared<std::optional<Outcome>>(PoolAllocator<std::optional<Outcome>>());
-  const CallSignature signature = signature_of(algorithm, stream, options, blocking);
+  const CallSignature signature = signature_of(algorithm, shape, options, blocking);
   auto operation = communicator.engine()->start(
       communicator.context(), signature, options.deadline_seconds, options.checksum, [&](Operation& started) {
         started.set_blocking(blocking);
-        return run_call(started, Call{algorithm, {std::move(stream)}, options, state}, result);
+        return run_call(started, Call{algorithm, std::move(payload), options, state}, result);
       });
   return {communicator.engine(), std::move(operation), result};
+}
+
+Request<Outcome> start(OperationKind kind, Communicator& communicator, AnyStream stream, const CallOptions& options,
+                       AlgorithmState* state, bool blocking) {
+  check_stream(kind, stream);
+  const Shape shape = shape_of(stream);
+  return start(kind, communicator, Payload{std::move(stream), {}}, shape, options, state, blocking);
+}
+
+Request<Outcome> start(OperationKind kind, Communicator& communicator, Accumulator accumulator,
+                       const CallOptions& options, AlgorithmState* state, bool blocking) {
+  check_accumulator(communicator, accumulator, options);
+  return start(kind, communicator, Payload{{}, accumulator}, shape_of(accumulator),
+               with_k(options, accumulator.dimension()), state, blocking);
 }
 
 Outcome run_blocking(OperationKind kind, Communicator& communicator, AnyStream& stream, const CallOptions& options,
@@ -157,6 +271,11 @@ Request<Outcome> start_collective(OperationKind kind, Communicator& communicator
   return start(kind, communicator, std::move(stream), options, state, false);
 }
 
+Request<Outcome> start_collective(OperationKind kind, Communicator& communicator, Accumulator accumulator,
+                                  const CallOptions& options, AlgorithmState* state) {
+  return start(kind, communicator, accumulator, options, state, false);
+}
+
 Outcome allreduce(Communicator& communicator, AnyStream& stream, const CallOptions& options, AlgorithmState* state) {
   // Blocking calls end in the same order everywhere, so what they teach is the same on all ranks.
   if (state == nullptr) state = &communicator.history(stream.dimension(), stream.type());
@@ -165,6 +284,24 @@ Outcome allreduce(Communicator& communicator, AnyStream& stream, const CallOptio
 Request<Outcome> iallreduce(Communicator& communicator, AnyStream stream, const CallOptions& options,
                             AlgorithmState* state) {
   return start(OperationKind::allreduce, communicator, std::move(stream), options, state, false);
+}
+
+Outcome allreduce(Communicator& communicator, Accumulator accumulator, const CallOptions& options,
+                  AlgorithmState* state) {
+  if (state == nullptr) state = &communicator.history(accumulator.dimension(), accumulator.type());
+  return start(OperationKind::allreduce, communicator, accumulator, options, state, true).wait();
+}
+Request<Outcome> iallreduce(Communicator& communicator, Accumulator accumulator, const CallOptions& options,
+                            AlgorithmState* state) {
+  return start(OperationKind::allreduce, communicator, accumulator, options, state, false);
+}
+Outcome reduce_scatter(Communicator& communicator, Accumulator accumulator, const CallOptions& options,
+                       AlgorithmState* state) {
+  return start(OperationKind::reduce_scatter, communicator, accumulator, options, state, true).wait();
+}
+Request<Outcome> ireduce_scatter(Communicator& communicator, Accumulator accumulator, const CallOptions& options,
+                                 AlgorithmState* state) {
+  return start(OperationKind::reduce_scatter, communicator, accumulator, options, state, false);
 }
 
 #define TULLE_COLLECTIVE(name)                                                                            \

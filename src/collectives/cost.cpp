@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "collectives/exchange.hpp"
+#include "collectives/index_choice.hpp"
 #include "collectives/patterns/bruck.hpp"
 
 namespace tulle {
@@ -16,8 +17,17 @@ double CostInput::union_of(double count) const {
   return -dimension * std::expm1(count * std::log1p(-nnz / dimension));
 }
 
-double CostInput::stream_bytes(double stored, double extent) const {
-  return std::min(stored * pair_bytes(), extent * value_bytes);
+double CostInput::stream_bytes(double stored, double extent, double bytes_per_value) const {
+  if (stored <= 0 || extent <= 0) return 0;
+  const IndexChoice choice(index_coding, profile);
+  const double bits = choice.bits(std::min(1.0, stored / extent), static_cast<std::size_t>(index_bytes));
+  return std::min(stored * (bytes_per_value + bits / 8), extent * bytes_per_value);
+}
+
+double CostInput::coding_seconds(double stored, double extent) const {
+  if (stored <= 0 || extent <= 0) return 0;
+  const IndexChoice choice(index_coding, profile);
+  return stored * choice.seconds(choice.for_density(std::min(1.0, stored / extent), static_cast<std::size_t>(index_bytes)));
 }
 
 double message_seconds(const Profile& profile, double bytes) {
@@ -43,12 +53,21 @@ double dense_seconds(const CostInput& input, double values) {
 }
 
 double join_seconds(const CostInput& input, double nnz) {
-  const bool is_sparse = nnz * input.pair_bytes() <= input.dimension * input.value_bytes;
+  const bool is_sparse = input.stream_bytes(nnz, input.dimension) < input.dimension * input.value_bytes;
   return is_sparse ? nnz * input.profile.gamma_sparse_seconds : dense_seconds(input, input.dimension);
 }
 
 double densify_seconds(const CostInput& input) {
   return input.nnz >= input.dimension ? 0 : merge_seconds(input, 1, input.nnz) + dense_seconds(input, input.dimension);
+}
+
+double select_seconds(const CostInput& input, double values) { return values * input.profile.gamma_select_seconds; }
+
+double scatter_top_k_seconds(const CostInput& input, int teams) {
+  const int team_size = input.ranks / teams;
+  const double block_bytes = input.coded_stream_bytes(input.nnz / team_size, input.dimension / team_size);
+  return select_seconds(input, input.dimension) + patterns::bruck_rounds(team_size) * input.profile.alpha_seconds +
+         (team_size - 1) * block_bytes * input.profile.beta_seconds_per_byte + merge_seconds(input, 2, input.nnz);
 }
 
 }  // namespace tulle

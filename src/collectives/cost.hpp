@@ -20,4 +20,9 @@ double join_seconds(const CostInput& input, double nnz);
 /// Making one rank's contribution dense. Infinite where a dense vector is refused.
 double densify_seconds(const CostInput& input);
 
+/// Looking at `values` values for the largest.
+double select_seconds(const CostInput& input, double values);
+/// Spar-Reduce-Scatter in `teams` teams, its selections included.
+double scatter_top_k_seconds(const CostInput& input, int teams);
+
 }  // namespace tulle

@@ -7,7 +7,8 @@ constexpr Step kSplitStep = 0, kGatherStep = 1;
 
 Task<Part> split_and_gather_dense(Exchange& exchange, Part mine) {
   Buffer result = exchange.make_dense_result(kGatherStep, mine.stream.is_phantom());
-  Part block = co_await split_and_reduce(exchange, std::move(mine), kSplitStep, LayoutChoice::dense, result);
+  Part sum = co_await split_and_reduce(exchange, std::move(mine), kSplitStep, LayoutChoice::dense, result);
+  Part block = exchange.with_coded_values(std::move(sum), kGatherStep);
   const PoolVector<Part> blocks = co_await gather_parts(exchange, std::move(block), kGatherStep);
   co_return exchange.concatenate(blocks, LayoutChoice::dense, std::move(result));
 }

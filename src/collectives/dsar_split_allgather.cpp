@@ -24,8 +24,8 @@ Task<Outcome> dsar_split_allgather(Operation& operation, Payload& payload, const
 double dsar_split_allgather_cost(const CostInput& input) {
   const double block = input.dimension / input.ranks;
   return split_seconds(input, input.stream_bytes(input.nnz / input.ranks, block)) +
-         merge_seconds(input, input.ranks, input.nnz / input.ranks) + dense_seconds(input, block) +
-         gather_seconds(input, block * input.value_bytes);
+         merge_seconds(input, input.ranks, input.nnz / input.ranks) + input.coding_seconds(input.nnz, input.dimension) +
+         dense_seconds(input, block) + gather_seconds(input, block * input.coded_value_bytes);
 }
 
 }  // namespace tulle::algorithms

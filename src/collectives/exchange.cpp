@@ -2,10 +2,22 @@
 
 #include <fmt/format.h>
 
+#include "collectives/ledger.hpp"
 #include "collectives/patterns/bruck.hpp"
 #include "tulle/collectives/collectives.hpp"
 
 namespace tulle {
+
+namespace {
+
+// Of a frame's arrays, which follow its head.
+std::uint64_t bytes_of_body(std::span<const Buffer> frame) {
+  std::uint64_t bytes = 0;
+  for (const Buffer& array : frame.subspan(1)) bytes += array.size();
+  return bytes;
+}
+
+}  // namespace
 
 Range block_of(std::uint64_t dimension, int ranks, int rank) {
   const auto cut = [&](int at) {
@@ -15,17 +27,55 @@ Range block_of(std::uint64_t dimension, int ranks, int rank) {
   return {cut(rank), cut(rank + 1)};
 }
 
-Part Exchange::contribution(const AnyStream& input) { return {input, input.nnz()}; }
+Exchange::Exchange(Operation& operation, ValueType type, std::uint64_t dimension, const CallOptions& options)
+    : operation_(operation),
+      op_(options.op),
+      expectation_{type, options.op.code(), operation.sequence(), dimension},
+      index_choice_(options.index_coding, operation.profile()),
+      value_codec_(options.value_coding),
+      codes_contributions_(options.codes_contributions),
+      rounding_{.seed = options.seed, .step = options.step.value_or(operation.sequence())},
+      layout_rule_(index_choice_.layout_rule(static_cast<double>(size_of(type)))) {}
+
+Exchange::Exchange(Operation& operation, const Accumulator& accumulator, const CallOptions& options, Ledger& ledger)
+    : Exchange(operation, accumulator.type(), accumulator.dimension(), options) {
+  codes_contributions_ = true;
+  ledger_ = &ledger;
+}
+
+Part Exchange::contribution(const AnyStream& input) { return {input, input.nnz(), {}}; }
 
 Part Exchange::dense_contribution(const AnyStream& input) {
   KernelReport report;
-  Part dense{to_dense(input, op_, &report), input.nnz()};
+  Part dense{to_dense(input, op_, &report), input.nnz(), {}};
   operation_.charge(report);
   return dense;
 }
 
 std::uint64_t Exchange::encode(const Part& part, Segments& segments) const {
-  return encode_frame(part.stream, {expectation_.op, expectation_.sequence, part.contributed}, segments);
+  if (part.frame.empty()) {
+    return encode_frame(part.stream, label_of(part), {.indices = index_choice_.for_stream(part.stream)}, segments);
+  }
+  segments.insert(segments.end(), part.frame.begin(), part.frame.end());
+  return bytes_of_body(part.frame);
+}
+
+// Messages are numbered by Step within a training step, and a rank codes a block once in each of them.
+Part Exchange::with_coded_values(Part part, Step step, Coders coders) {
+  if (value_codec_.coding == ValueCoding::raw) return part;
+  RoundingKey rounding = rounding_;
+  rounding.rank = static_cast<std::uint64_t>(coders.rank);
+  rounding.step = rounding_.step << 16 | step;
+  rounding.position = part.stream.range().begin;
+  encode_frame(part.stream, label_of(part),
+               {.indices = index_choice_.for_stream(part.stream), .values = value_codec_, .rounding = rounding},
+               part.frame);
+  operation_.charge({.dense_items = part.stream.nnz()});
+  std::span<const Buffer> segments = part.frame;
+  AnyStream decoded = decode_frame(segments, expectation_).stream;
+  if (ledger_ != nullptr) ledger_->drop(difference(part.stream, decoded), coders.count);
+  part.stream = std::move(decoded);
+  return part;
 }
 
 void Exchange::send(int to, Step step, const Part& part) {
@@ -38,27 +88,50 @@ void Exchange::send(int to, Step step, const Part& part) {
 Part Exchange::decode(int from, std::span<const Buffer>& segments) {
   try {
     DecodedFrame frame = decode_frame(segments, expectation_);
-    operation_.count_received(frame.stream.bytes());
-    return {std::move(frame.stream), frame.head.contributed};
+    operation_.count_received(frame.data_bytes);
+    return {std::move(frame.stream), frame.head.contributed, {}};
   } catch (const Error& error) {
     throw Error(error.kind(), fmt::format("in a message from rank {}: {}", from, error.what())).with_peer(from);
   }
 }
 
+namespace {
+
+void require_all_read(std::span<const Buffer> rest, int from) {
+  if (rest.empty()) return;
+  throw Error(ErrorKind::bad_message, fmt::format("a message from rank {} holds more than its frames", from))
+      .with_peer(from);
+}
+
+}  // namespace
+
 Part Exchange::open(Incoming message) {
   std::span<const Buffer> segments = message.segments;
   Part part = decode(message.from, segments);
-  if (!segments.empty()) {
-    throw Error(ErrorKind::bad_message, fmt::format("a message from rank {} holds more than its frame", message.from))
-        .with_peer(message.from);
-  }
+  require_all_read(segments, message.from);
   return part;
+}
+
+PoolVector<Part> Exchange::open(Incoming message, std::span<const Range> ranges) {
+  std::span<const Buffer> segments = message.segments;
+  PoolVector<Part> parts;
+  for (const Range range : ranges) {
+    parts.push_back(decode(message.from, segments));
+    const Range got = parts.back().stream.range();
+    if (got != range) {
+      throw Error(ErrorKind::bad_message, fmt::format("frame field 'range': is [{}, {}), expected [{}, {})", got.begin,
+                                                      got.end, range.begin, range.end))
+          .with_peer(message.from);
+    }
+  }
+  require_all_read(segments, message.from);
+  return parts;
 }
 
 Part Exchange::reduce(Part lower, Part higher) {
   KernelReport report;
   const std::uint64_t contributed = lower.contributed + higher.contributed;
-  Part sum{tulle::reduce(std::move(lower.stream), std::move(higher.stream), op_, &report), contributed};
+  Part sum{tulle::reduce(std::move(lower.stream), std::move(higher.stream), op_, &report, layout_rule_), contributed, {}};
   operation_.charge(report);
   return sum;
 }
@@ -83,18 +156,22 @@ Streams streams_of(std::span<const Part> parts) {
 
 }  // namespace
 
-Part Exchange::reduce_many(std::span<const Part> parts, LayoutChoice choice, Buffer landing) {
+Part Exchange::reduce_many(std::span<const Part> parts, std::optional<LayoutRule> rule, Buffer landing) {
   KernelReport report;
   const Streams all = streams_of(parts);
-  Part sum{tulle::reduce_many(all.streams, op_, &report, choice, std::move(landing)), all.contributed};
+  Part sum{tulle::reduce_many(all.streams, op_, &report, rule.value_or(layout_rule_), std::move(landing)),
+           all.contributed,
+           {}};
   operation_.charge(report);
   return sum;
 }
 
-Part Exchange::concatenate(std::span<const Part> blocks, LayoutChoice choice, Buffer landing) {
+Part Exchange::concatenate(std::span<const Part> blocks, std::optional<LayoutRule> rule, Buffer landing) {
   KernelReport report;
   const Streams all = streams_of(blocks);
-  Part whole{tulle::concatenate(all.streams, op_, &report, choice, std::move(landing)), all.contributed};
+  Part whole{tulle::concatenate(all.streams, op_, &report, rule.value_or(layout_rule_), std::move(landing)),
+           all.contributed,
+           {}};
   operation_.charge(report);
   return whole;
 }
@@ -108,7 +185,7 @@ Buffer Exchange::make_dense_result(Step first_final_step, bool phantom) {
     // The values of a dense frame follow its head, which came with the envelope.
     if (step < first_final_step_ || segment == 0 || arrived[segment - 1].size() != kFrameHeadBytes) return Buffer();
     const FrameHead head = decode_frame_head(arrived[segment - 1].bytes());
-    const bool fits = head.layout == Layout::dense && head.type == type() && head.dimension == dimension() &&
+    const bool fits = head.layout == Layout::dense && head.value_coding == ValueCoding::raw && head.type == type() && head.dimension == dimension() &&
                       head.range.size() * size_of(type()) == length;
     return fits ? block_of_result(dense_result_, head.range) : Buffer();
   });
@@ -126,14 +203,28 @@ Outcome Exchange::outcome(Part result) const {
   return outcome;
 }
 
-Task<Part> split_and_reduce(Exchange& exchange, Part mine, Step step, LayoutChoice choice, Buffer result) {
+Outcome Exchange::outcome(Part result, const Ledger& ledger) const {
+  Outcome outcome = this->outcome(std::move(result));
+  outcome.delivered = to_sparse(outcome.stream, op_).indices_buffer();
+  outcome.select_seconds = ledger.select_seconds();
+  return outcome;
+}
+
+Range Blocks::of(int rank) const {
+  if (cuts.empty()) return block_of(dimension, ranks, rank);
+  return {cuts[static_cast<std::size_t>(rank)], cuts[static_cast<std::size_t>(rank) + 1]};
+}
+
+Task<Part> split_and_reduce(Exchange& exchange, Part mine, Step step, std::optional<LayoutRule> rule,
+                            Buffer result, std::span<const std::uint64_t> cuts) {
   const int rank = exchange.rank();
   const int size = exchange.size();
+  const Blocks blocks{exchange.dimension(), size, cuts};
   // A slice of a dense vector does not know its non-zeros: the rank's own block speaks for all of them.
   const auto part_for = [&](int owner) {
-    AnyStream block = slice(mine.stream, block_of(exchange.dimension(), size, owner));
+    AnyStream block = slice(mine.stream, blocks.of(owner));
     const std::uint64_t nnz = !block.is_dense() ? block.nnz() : owner == rank ? mine.contributed : 0;
-    return Part{std::move(block), nnz};
+    return exchange.with_coded_contribution({std::move(block), nnz, {}}, step);
   };
   // Everyone starts with its right-hand neighbour, so that no owner is sent to by all at once.
   for (int i = 1; i < size; ++i) exchange.send((rank + i) % size, step, part_for((rank + i) % size));
@@ -146,8 +237,23 @@ Task<Part> split_and_reduce(Exchange& exchange, Part mine, Step step, LayoutChoi
     parts[from] = exchange.open(std::move(message));
   }
   Buffer landing;
-  if (!result.empty()) landing = exchange.block_of_result(result, block_of(exchange.dimension(), size, rank));
-  co_return exchange.reduce_many(parts, choice, std::move(landing));
+  if (!result.empty()) landing = exchange.block_of_result(result, blocks.of(rank));
+  co_return exchange.reduce_many(parts, rule, std::move(landing));
+}
+
+void pass_down(Exchange& exchange, const patterns::Binomial& tree, const Part& part, Step step) {
+  int largest = 1;
+  while (tree.has_child(largest)) largest *= 2;
+  for (int bit = largest / 2; bit >= 1; bit /= 2) exchange.send(tree.child(bit), step, part);
+}
+
+Part open_and_pass_down(Exchange& exchange, const patterns::Binomial& tree, Incoming message, Step step) {
+  Segments frame = message.segments;
+  Part part = exchange.open(std::move(message));
+  part.frame = std::move(frame);
+  pass_down(exchange, tree, part, step);
+  part.frame.clear();
+  return part;
 }
 
 namespace {
@@ -165,7 +271,7 @@ EncodedPart take_encoded_part(std::span<const Buffer>& segments, int from) {
     if (segments.size() < count) throw Error(ErrorKind::bad_message, "frame field 'segments': some are missing");
     EncodedPart part;
     part.segments.assign(segments.begin(), segments.begin() + static_cast<std::ptrdiff_t>(count));
-    for (const Buffer& segment : segments.subspan(1, count - 1)) part.data_bytes += segment.size();
+    part.data_bytes = bytes_of_body(part.segments);
     segments = segments.subspan(count);
     return part;
   } catch (const Error& error) {

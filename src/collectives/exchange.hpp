@@ -3,6 +3,8 @@
 
 #include <span>
 
+#include "collectives/index_choice.hpp"
+#include "collectives/patterns/binomial.hpp"
 #include "tulle/codec/frame.hpp"
 #include "tulle/collectives/algorithm.hpp"
 #include "tulle/comm/operation.hpp"
@@ -18,15 +20,24 @@ inline constexpr std::uint64_t kDenseDimensionLimit = std::uint64_t{1} << 32;
 struct Part {
   AnyStream stream;
   std::uint64_t contributed = 0;
+  Segments frame;  ///< where it is encoded already
 };
+
+/// The ranks that code the same values: they round alike, as `rank` would alone, and share what is lost.
+struct Coders {
+  int rank;
+  int count;
+};
+
+class Ledger;
 
 /// One operation's view of frames. Errors in what arrives name the peer.
 class Exchange {
  public:
   Exchange(Operation& operation, const AnyStream& input, const CallOptions& options)
-      : operation_(operation),
-        op_(options.op),
-        expectation_{input.type(), options.op.code(), operation.sequence(), input.dimension()} {}
+      : Exchange(operation, input.type(), input.dimension(), options) {}
+  /// For rows that take an accumulator: all values they send are coded, and what coding loses is dropped in `ledger`.
+  Exchange(Operation& operation, const Accumulator& accumulator, const CallOptions& options, Ledger& ledger);
 
   Operation& operation() { return operation_; }
   int rank() const { return operation_.rank(); }
@@ -42,14 +53,25 @@ class Exchange {
   void send(int to, Step step, const Part& part);
   /// The one part that a message holds.
   Part open(Incoming message);
+  /// The parts that a message holds, one for each of `ranges`.
+  PoolVector<Part> open(Incoming message, std::span<const Range> ranges);
+  /// The part as it arrives elsewhere: with a value coding its values are the decoded ones, so that the sender goes on
+  /// with what everyone else gets. Encoded once; send() and gather_parts() use that. `step` tells roundings apart.
+  Part with_coded_values(Part part, Step step) { return with_coded_values(std::move(part), step, {rank(), 1}); }
+  Part with_coded_values(Part part, Step step, Coders coders);
+  /// The same for a contribution on its way to its owner, where the call asks for that.
+  Part with_coded_contribution(Part part, Step step) {
+    return codes_contributions_ ? with_coded_values(std::move(part), step) : part;
+  }
   /// Appends the part's frame to `segments`; returns its data bytes.
   std::uint64_t encode(const Part& part, Segments& segments) const;
   /// Decodes the frame at the front of `segments` and moves past it.
   Part decode(int from, std::span<const Buffer>& segments);
 
   Part reduce(Part lower, Part higher);
-  Part reduce_many(std::span<const Part> parts, LayoutChoice choice = LayoutChoice::automatic, Buffer landing = {});
-  Part concatenate(std::span<const Part> blocks, LayoutChoice choice = LayoutChoice::automatic, Buffer landing = {});
+  /// Without a rule, layouts follow the coded sizes.
+  Part reduce_many(std::span<const Part> parts, std::optional<LayoutRule> rule = {}, Buffer landing = {});
+  Part concatenate(std::span<const Part> blocks, std::optional<LayoutRule> rule = {}, Buffer landing = {});
 
   /// Memory for a dense result of the whole dimension. Dense blocks that arrive in `first_final_step` or later are put
   /// in their place there; what arrives before is not final and must not be.
@@ -57,19 +79,44 @@ class Exchange {
   Buffer block_of_result(const Buffer& result, Range range) const;
 
   Outcome outcome(Part result) const;
+  /// The same of a row that takes an accumulator.
+  Outcome outcome(Part result, const Ledger& ledger) const;
 
  private:
+  Exchange(Operation& operation, ValueType type, std::uint64_t dimension, const CallOptions& options);
+  FrameLabel label_of(const Part& part) const { return {expectation_.op, expectation_.sequence, part.contributed}; }
+
   Operation& operation_;
   Op op_;
   FrameExpectation expectation_;
+  IndexChoice index_choice_;
+  ValueCodec value_codec_;
+  bool codes_contributions_;
+  RoundingKey rounding_;
+  LayoutRule layout_rule_;
+  Ledger* ledger_ = nullptr;
   Buffer dense_result_;
   Step first_final_step_ = 0;
 };
 
+/// Who owns what: equal blocks, or regions between the P + 1 `cuts`.
+struct Blocks {
+  std::uint64_t dimension = 0;
+  int ranks = 1;
+  std::span<const std::uint64_t> cuts;
+
+  Range of(int rank) const;
+};
+
 /// Sends every rank its block of `mine` and reduces what arrives for this rank's own, in rank order.
 /// P−1 messages each way, one after the other nowhere. A dense block is made inside `result` where that is given.
-Task<Part> split_and_reduce(Exchange& exchange, Part mine, Step step, LayoutChoice choice = LayoutChoice::automatic,
-                            Buffer result = {});
+Task<Part> split_and_reduce(Exchange& exchange, Part mine, Step step, std::optional<LayoutRule> rule = {},
+                            Buffer result = {}, std::span<const std::uint64_t> cuts = {});
+
+/// Sends the part to the rank's children, those with the largest subtrees first.
+void pass_down(Exchange& exchange, const patterns::Binomial& tree, const Part& part, Step step);
+/// The part that came from the parent, after it was passed on as it came.
+Part open_and_pass_down(Exchange& exchange, const patterns::Binomial& tree, Incoming message, Step step);
 
 /// Gives every rank everyone's part, by rank. Bruck: ⌈log2 P⌉ rounds; frames are forwarded as they are and decoded
 /// once. `first_step` and the ⌈log2 P⌉ − 1 steps after it are used.

@@ -20,17 +20,18 @@ constexpr Step kSplitStep = 0, kGatherStep = 1;
 Task<Outcome> ssar_split_allgather(Operation& operation, Payload& payload, const CallOptions& options,
                                    AlgorithmState*) {
   Exchange exchange(operation, payload.stream, options);
-  Part block = co_await split_and_reduce(exchange, Exchange::contribution(payload.stream), kSplitStep);
+  Part sum = co_await split_and_reduce(exchange, Exchange::contribution(payload.stream), kSplitStep);
+  Part block = exchange.with_coded_values(std::move(sum), kGatherStep);
   const PoolVector<Part> blocks = co_await gather_parts(exchange, std::move(block), kGatherStep);
   co_return exchange.outcome(exchange.concatenate(blocks));
 }
 
 double ssar_split_allgather_cost(const CostInput& input) {
   const double block = input.dimension / input.ranks;
-  const double block_result_bytes = input.stream_bytes(input.result_nnz / input.ranks, block);
   return split_seconds(input, input.stream_bytes(input.nnz / input.ranks, block)) +
-         merge_seconds(input, input.ranks, input.nnz / input.ranks) + gather_seconds(input, block_result_bytes) +
-         join_seconds(input, input.result_nnz);
+         merge_seconds(input, input.ranks, input.nnz / input.ranks) + input.coding_seconds(input.nnz, input.dimension) +
+         gather_seconds(input, input.coded_stream_bytes(input.result_nnz / input.ranks, block)) +
+         join_seconds(input, input.result_nnz) + input.coding_seconds(input.result_nnz, input.dimension);
 }
 
 }  // namespace tulle::algorithms

@@ -52,6 +52,8 @@ Operation::Receive Operation::receive_next(Step step) { return Receive(*this, kA
 
 Operation::PollUntil Operation::poll_until(std::function<bool()> ready) { return PollUntil(*this, std::move(ready)); }
 
+double Operation::seconds() const { return engine_.transport_->now(); }
+
 void Operation::charge(const KernelReport& report) {
   const Profile& profile = context_->profile;
   engine_.transport_->charge(profile.gamma_sparse_seconds * static_cast<double>(report.sparse_items) +

@@ -90,10 +90,10 @@ AnyStream slice(const AnyStream& stream, Range range) {
                            stream.values_buffer().slice(first * value_bytes, count * value_bytes));
 }
 
-AnyStream concatenate(std::span<const AnyStream> blocks, const Op& op, KernelReport* report, LayoutChoice choice,
+AnyStream concatenate(std::span<const AnyStream> blocks, const Op& op, KernelReport* report, LayoutRule rule,
                       Buffer landing) {
   const Range range = joined_range(blocks);
-  const Layout layout = layout_of_result(blocks, range, choice);
+  const Layout layout = layout_of_result(blocks, range, rule);
   if (report != nullptr) *report += items_of(blocks, range, layout);
   if (std::ranges::any_of(blocks, &AnyStream::is_phantom)) {
     return AnyStream::phantom(blocks.front().type(), blocks.front().dimension(), range, layout, total_nnz(blocks));

@@ -16,11 +16,12 @@ inline std::uint64_t total_nnz(std::span<const AnyStream> streams) {
   return total;
 }
 
-inline Layout layout_of_result(std::span<const AnyStream> streams, Range range, LayoutChoice choice) {
-  if (choice == LayoutChoice::dense || std::ranges::any_of(streams, &AnyStream::is_dense)) return Layout::dense;
-  if (choice == LayoutChoice::sparse) return Layout::sparse;
+inline Layout layout_of_result(std::span<const AnyStream> streams, Range range, LayoutRule rule) {
+  if (rule.choice == LayoutChoice::dense || std::ranges::any_of(streams, &AnyStream::is_dense)) return Layout::dense;
+  if (rule.choice == LayoutChoice::sparse) return Layout::sparse;
   const AnyStream& first = streams.front();
-  return total_nnz(streams) > delta(range.size(), first.dimension(), first.type()) ? Layout::dense : Layout::sparse;
+  const std::uint64_t most = rule.most_sparse(range.size(), first.dimension(), first.type());
+  return total_nnz(streams) > most ? Layout::dense : Layout::sparse;
 }
 
 /// The pairs of sparse operands; the values of dense ones, or of a dense result that no dense operand gives.

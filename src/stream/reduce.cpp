@@ -41,13 +41,13 @@ AnyStream reduce_phantoms(std::span<const AnyStream> streams, Layout layout) {
 }
 
 // The bound on a sum of many streams is loose where they overlap, so those that pass it are counted.
-Layout layout_of_many(std::span<const AnyStream> streams, LayoutChoice choice) {
+Layout layout_of_many(std::span<const AnyStream> streams, LayoutRule rule) {
   const AnyStream& first = streams.front();
-  const Layout by_bound = layout_of_result(streams, first.range(), choice);
-  const bool is_bound_only = by_bound == Layout::dense && choice == LayoutChoice::automatic && streams.size() > 2 &&
+  const Layout by_bound = layout_of_result(streams, first.range(), rule);
+  const bool is_bound_only = by_bound == Layout::dense && rule.choice == LayoutChoice::automatic && streams.size() > 2 &&
                              std::ranges::none_of(streams, &AnyStream::is_dense);
   if (!is_bound_only) return by_bound;
-  const std::uint64_t most = delta(first.range().size(), first.dimension(), first.type());
+  const std::uint64_t most = rule.most_sparse(first.range().size(), first.dimension(), first.type());
   const bool exceeds = std::ranges::any_of(streams, &AnyStream::is_phantom) ? expected_union_of(streams) > most
                                                                            : union_exceeds(streams, most);
   return exceeds ? Layout::dense : Layout::sparse;
@@ -120,24 +120,28 @@ void add_to(KernelReport* report, const KernelReport& items) {
 
 }  // namespace
 
-AnyStream reduce(AnyStream lower, AnyStream higher, const Op& op, KernelReport* report, LayoutChoice choice) {
+std::uint64_t LayoutRule::most_sparse(std::uint64_t extent, std::uint64_t dimension, ValueType type) const {
+  return fill == 0 ? delta(extent, dimension, type) : static_cast<std::uint64_t>(fill * static_cast<double>(extent));
+}
+
+AnyStream reduce(AnyStream lower, AnyStream higher, const Op& op, KernelReport* report, LayoutRule rule) {
   std::array<AnyStream, 2> operands{std::move(lower), std::move(higher)};
   require_alike(operands, op);
   const ValueType type = operands[0].type();
   const Range range = operands[0].range();
-  const Layout layout = layout_of_result(operands, range, choice);
+  const Layout layout = layout_of_result(operands, range, rule);
   add_to(report, items_of(operands, range, layout));
   if (std::ranges::any_of(operands, &AnyStream::is_phantom)) return reduce_phantoms(operands, layout);
   for (AnyStream& operand : operands) operand = convert(operand, compute_type(type));
   return convert(reduce_pair(std::move(operands), op, layout), type, report);
 }
 
-AnyStream reduce_many(std::span<const AnyStream> streams, const Op& op, KernelReport* report, LayoutChoice choice,
+AnyStream reduce_many(std::span<const AnyStream> streams, const Op& op, KernelReport* report, LayoutRule rule,
                       Buffer landing) {
   assert(!streams.empty());
   require_alike(streams, op);
   const AnyStream& first = streams.front();
-  const Layout layout = layout_of_many(streams, choice);
+  const Layout layout = layout_of_many(streams, rule);
   if (layout == Layout::sparse) landing = {};
   if (streams.size() == 1 && first.layout() == layout && landing.empty()) return first;
   add_to(report, items_of(streams, first.range(), layout));

@@ -2,12 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
 #include "stream/synthetic.hpp"
 #include "tulle/base/error.hpp"
 #include "tulle/base/philox.hpp"
+#include "tulle/codec/registry.hpp"
 
 namespace tulle {
 namespace {
@@ -35,7 +37,7 @@ Stream<float> example() {
 
 TEST(Frame, of_a_sparse_stream_has_the_documented_bytes) {
   Segments segments;
-  EXPECT_EQ(encode_frame(example(), kLabel, segments), 16u);
+  EXPECT_EQ(encode_frame(example(), kLabel, {}, segments), 16u);
   ASSERT_EQ(segments.size(), 3u);
   EXPECT_EQ(hex(segments[0].bytes()),
             "5446" "01" "01"        // magic "TF", version, layout sparse
@@ -53,7 +55,7 @@ TEST(Frame, of_a_sparse_stream_has_the_documented_bytes) {
 TEST(Frame, of_a_dense_stream_has_the_documented_bytes) {
   const std::int64_t values[] = {-1, 2};
   Segments segments;
-  encode_frame(Stream<std::int64_t>::dense(values), kLabel, segments);
+  encode_frame(Stream<std::int64_t>::dense(values), kLabel, {}, segments);
   ASSERT_EQ(segments.size(), 2u);
   EXPECT_EQ(hex(segments[0].bytes()),
             "5446" "01" "02" "06" "00" "01" "01" "07000000" "00000000" "0200000000000000" "0000000000000000"
@@ -65,7 +67,7 @@ TEST(Frame, with_64_bit_indices_has_eight_bytes_an_index) {
   const std::uint64_t indices[] = {(std::uint64_t{1} << 32) + 1};
   const float values[] = {1.0f};
   Segments segments;
-  encode_frame(Stream<float>::from_sorted<std::uint64_t>(std::uint64_t{1} << 32 | 5, indices, values), kLabel, segments);
+  encode_frame(Stream<float>::from_sorted<std::uint64_t>(std::uint64_t{1} << 32 | 5, indices, values), kLabel, {}, segments);
   EXPECT_EQ(hex(segments[1].bytes()), "0100000001000000");
 }
 
@@ -74,7 +76,7 @@ TEST(Frame, comes_back_as_it_was_in_every_type_and_layout) {
     for (const std::uint64_t nnz : {0u, 1u, 50u, 100u}) {
       const AnyStream stream = synthetic_stream({.type = type, .dimension = 100, .nnz = nnz});
       Segments segments;
-      encode_frame(stream, kLabel, segments);
+      encode_frame(stream, kLabel, {}, segments);
       std::span<const Buffer> rest = segments;
       const DecodedFrame frame = decode_frame(rest, expectation_of(stream));
       EXPECT_TRUE(frame.stream == stream);
@@ -84,10 +86,53 @@ TEST(Frame, comes_back_as_it_was_in_every_type_and_layout) {
   }
 }
 
+TEST(Frame, comes_back_as_it_was_in_every_index_coding) {
+  for (const IndexCodec& row : index_codecs()) {
+    for (const std::uint64_t nnz : {0u, 1u, 50u, 100u}) {
+      SCOPED_TRACE(::testing::Message() << row.name << ", nnz = " << nnz);
+      const AnyStream stream = synthetic_stream({.dimension = 100, .nnz = nnz});
+      if (stream.is_dense()) continue;
+      Segments segments;
+      const std::uint64_t bytes = encode_frame(stream, kLabel, {.indices = row.coding}, segments);
+      EXPECT_EQ(bytes, segments[1].size() + segments[2].size());
+      std::span<const Buffer> rest = segments;
+      const DecodedFrame frame = decode_frame(rest, expectation_of(stream));
+      EXPECT_TRUE(frame.stream == stream);
+      EXPECT_EQ(frame.data_bytes, bytes);
+    }
+  }
+}
+
+TEST(Frame, with_coded_values_gives_what_the_coding_gives) {
+  const AnyStream stream = synthetic_stream({.dimension = 1000, .nnz = 300, .values = SyntheticValues::gaussian_like});
+  const FrameCodings codings{.indices = IndexCoding::rice, .values = {.coding = ValueCoding::qsgd}, .rounding = {.seed = 3}};
+  Segments segments;
+  encode_frame(stream, kLabel, codings, segments);
+  std::span<const Buffer> rest = segments;
+  const AnyStream decoded = decode_frame(rest, expectation_of(stream)).stream;
+  const Buffer bytes = encode_values(codings.values, ValueType::f32, stream.values_buffer(), codings.rounding);
+  const Buffer expected = decode_values(ValueCoding::qsgd, ValueType::f32, bytes.bytes(), stream.nnz());
+  EXPECT_TRUE(std::ranges::equal(decoded.values_buffer().bytes(), expected.bytes()));
+  EXPECT_TRUE(std::ranges::equal(decoded.indices_buffer().bytes(), stream.indices_buffer().bytes()));
+}
+
+TEST(Frame, of_a_phantom_has_the_size_that_a_stream_would_have) {
+  const AnyStream real = synthetic_stream({.dimension = 1u << 20, .nnz = 10000});
+  const AnyStream phantom = AnyStream::phantom(ValueType::f32, 1u << 20, {0, 1u << 20}, Layout::sparse, 10000);
+  for (const IndexCodec& row : index_codecs()) {
+    Segments of_real, of_phantom;
+    const auto expected = static_cast<double>(encode_frame(real, kLabel, {.indices = row.coding}, of_real));
+    const auto bytes = static_cast<double>(encode_frame(phantom, kLabel, {.indices = row.coding}, of_phantom));
+    EXPECT_NEAR(bytes, expected, 0.02 * expected) << row.name;
+    std::span<const Buffer> rest = of_phantom;
+    EXPECT_TRUE(decode_frame(rest, expectation_of(phantom)).stream.is_phantom());
+  }
+}
+
 TEST(Frame, of_borrowed_memory_is_copied_so_that_it_outlives_its_send) {
   float values[] = {1.0f, 2.0f};
   Segments segments;
-  encode_frame(Stream<float>::borrow_dense(values), kLabel, segments);
+  encode_frame(Stream<float>::borrow_dense(values), kLabel, {}, segments);
   values[0] = 99.0f;
   EXPECT_EQ(segments[1].as<float>()[0], 1.0f);
 }
@@ -105,7 +150,7 @@ void expect_rejected(const Segments& segments, std::string_view field) {
 
 Segments example_segments() {
   Segments segments;
-  encode_frame(example(), kLabel, segments);
+  encode_frame(example(), kLabel, {}, segments);
   return segments;
 }
 
@@ -125,7 +170,8 @@ TEST(Frame, with_a_bad_field_is_rejected_and_the_field_named) {
   expect_rejected(with_byte(0, 4, 9), "type");
   expect_rejected(with_byte(0, 4, 2), "type");
   expect_rejected(with_byte(0, 5, 0), "index_coding");
-  expect_rejected(with_byte(0, 6, 9), "value_coding");
+  expect_rejected(with_byte(0, 5, 99), "index_coding");
+  expect_rejected(with_byte(0, 6, 99), "value_coding");
   expect_rejected(with_byte(0, 7, 2), "op");
   expect_rejected(with_byte(0, 8, 8), "sequence");
   expect_rejected(with_byte(0, 12, 1), "reserved");

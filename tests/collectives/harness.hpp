@@ -138,11 +138,11 @@ inline void expect_no_errors(const std::vector<std::exception_ptr>& errors) {
   }
 }
 
-/// The rows that a simulation can run.
+/// The rows that a simulation can run and that take streams.
 inline std::vector<const Algorithm*> rows_on_messages() {
   std::vector<const Algorithm*> rows;
   for (const Algorithm& algorithm : registry()) {
-    if (algorithm.needs == Needs::messages) rows.push_back(&algorithm);
+    if (algorithm.needs == Needs::messages && algorithm.takes == Takes::stream) rows.push_back(&algorithm);
   }
   return rows;
 }

@@ -8,14 +8,11 @@
 #include <span>
 
 #include "tulle/base/buffer.hpp"
+#include "tulle/codec/index_coding.hpp"
+#include "tulle/codec/value_coding.hpp"
 #include "tulle/stream/stream.hpp"
 
 namespace tulle {
-
-/// How indices travel. Numbers are part of the wire format: never renumber.
-enum class IndexCoding : std::uint8_t { none = 0, raw = 1 };
-/// How values travel. Numbers are part of the wire format: never renumber.
-enum class ValueCoding : std::uint8_t { raw = 1 };
 
 inline constexpr std::size_t kFrameHeadBytes = 56;
 
@@ -44,6 +41,13 @@ struct FrameLabel {
   std::uint64_t contributed = 0;
 };
 
+/// How a frame's arrays travel. Raw ones share the stream's memory; the others are copies.
+struct FrameCodings {
+  IndexCoding indices = IndexCoding::raw;  ///< of a sparse stream; a dense one has none
+  ValueCodec values;
+  RoundingKey rounding;  ///< of codings that round stochastically
+};
+
 /// What a receiver knows beforehand about every frame of an operation.
 struct FrameExpectation {
   ValueType type = ValueType::f32;
@@ -55,15 +59,17 @@ struct FrameExpectation {
 struct DecodedFrame {
   FrameHead head;
   AnyStream stream;
+  std::uint64_t data_bytes = 0;  ///< of the arrays, as they travelled
 };
 
-/// Appends the frame's segments, which share the stream's memory. Returns the bytes of its arrays.
-std::uint64_t encode_frame(const AnyStream& stream, const FrameLabel& label, Segments& segments);
+/// Appends the frame's segments. Returns the bytes of its arrays.
+std::uint64_t encode_frame(const AnyStream& stream, const FrameLabel& label, const FrameCodings& codings,
+                           Segments& segments);
 
 /// Reads and validates a head by itself. Throws bad_message naming the field.
 FrameHead decode_frame_head(std::span<const std::byte> bytes);
 
-/// Decodes the frame that `segments` starts with and removes it from the front; the stream shares the segments' memory.
+/// Decodes the frame that `segments` starts with and removes it from the front; raw arrays share the segments' memory.
 /// Throws bad_message naming the field where anything is not as expected or not valid in itself.
 DecodedFrame decode_frame(std::span<const Buffer>& segments, const FrameExpectation& expectation);
 

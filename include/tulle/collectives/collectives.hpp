@@ -23,6 +23,16 @@ Outcome allreduce(Communicator& communicator, AnyStream& stream, const CallOptio
 Request<Outcome> iallreduce(Communicator& communicator, AnyStream stream, const CallOptions& options = {},
                             AlgorithmState* state = nullptr);
 
+/// Sums about k of the accumulators' values, the largest as far as the row can tell: delivers them, the same bits on
+/// every rank, and takes them out. Everything else stays, so that with residual mode `global` nothing is ever lost:
+/// the accumulators' sum before is the result plus their sum after. REQUIRES: `options.k` or `options.density`, sum;
+/// f32, f64, i32 or i64. On an exception the accumulator is as it was.
+Outcome allreduce(Communicator& communicator, Accumulator accumulator, const CallOptions& options,
+                  AlgorithmState* state = nullptr);
+/// `state`, where given, must outlive the request.
+Request<Outcome> iallreduce(Communicator& communicator, Accumulator accumulator, const CallOptions& options,
+                            AlgorithmState* state = nullptr);
+
 /// Gives every rank the union of all ranks' streams. Where indices occur on several ranks their values are combined by
 /// the op, in rank order; streams that lie one after the other are concatenated.
 Outcome allgather(Communicator& communicator, AnyStream& stream, const CallOptions& options = {});
@@ -31,6 +41,12 @@ Request<Outcome> iallgather(Communicator& communicator, AnyStream stream, const 
 /// Rank r gets the r-th of P blocks of the sum: a stream whose range() is that block.
 Outcome reduce_scatter(Communicator& communicator, AnyStream& stream, const CallOptions& options = {});
 Request<Outcome> ireduce_scatter(Communicator& communicator, AnyStream stream, const CallOptions& options = {});
+
+/// The same of accumulators: rank r gets about k/P values of the r-th block.
+Outcome reduce_scatter(Communicator& communicator, Accumulator accumulator, const CallOptions& options,
+                       AlgorithmState* state = nullptr);
+Request<Outcome> ireduce_scatter(Communicator& communicator, Accumulator accumulator, const CallOptions& options,
+                                 AlgorithmState* state = nullptr);
 
 /// The sum arrives at `options.root`; elsewhere `stream` becomes empty.
 Outcome reduce(Communicator& communicator, AnyStream& stream, const CallOptions& options = {});
@@ -43,6 +59,9 @@ Request<Outcome> ibroadcast(Communicator& communicator, AnyStream stream, const 
 /// Any kind by its name, for tools that iterate the registry.
 Request<Outcome> start_collective(OperationKind kind, Communicator& communicator, AnyStream stream,
                                   const CallOptions& options = {}, AlgorithmState* state = nullptr);
+
+Request<Outcome> start_collective(OperationKind kind, Communicator& communicator, Accumulator accumulator,
+                                  const CallOptions& options, AlgorithmState* state = nullptr);
 
 /// The r-th of P blocks of [0, dimension): sizes differ by at most one.
 Range block_of(std::uint64_t dimension, int ranks, int rank);

@@ -2,15 +2,39 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace tulle {
 
+/// How many values a rank brings to b_sag. SparDL, Algorithm 2: grows while too few values come out, shrinks while too
+/// many do, by a step that doubles at every second move in one direction and halves on a turn.
+struct TeamGatherState {
+  double target = 0;    ///< values that shall come out, of all blocks together; what changes it starts anew
+  double h = 0;         ///< values of one block that a rank brings
+  double least_h = 0;
+  double most_h = 0;
+  double step = 0;
+  bool moved_alike = false;  ///< the last move was the first in its direction
+};
+
+/// Thresholds and regions that oktopk uses again.
+struct OktopkState {
+  std::uint64_t k = 0;     ///< that they were found for
+  std::uint64_t calls = 0; ///< since then
+  double local_threshold = 0;
+  double global_threshold = 0;
+  std::vector<std::uint64_t> cuts;  ///< P + 1
+};
+
 /// Kept between calls by the caller, or by the communicator for blocking calls, so that the next call knows what to
-/// expect. Equal on all ranks, because it is made from results alone. Collectives themselves keep nothing.
+/// expect. Made from results alone and so equal on all ranks, except oktopk's local threshold. Collectives themselves
+/// keep nothing.
 struct AlgorithmState {
   std::uint64_t calls = 0;
   double nnz_per_rank = 0;  ///< mean over ranks, of the last call
   double result_nnz = 0;    ///< of the last call
+  TeamGatherState team_gather;
+  OktopkState oktopk;
 };
 
 }  // namespace tulle

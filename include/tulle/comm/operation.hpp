@@ -75,6 +75,8 @@ class Operation {
   /// co_await ends when `ready()` is true, which is asked whenever the engine makes progress.
   PollUntil poll_until(std::function<bool()> ready);
 
+  /// On the transport's clock.
+  double seconds() const;
   /// Bills computation: γ times the items.
   void charge(const KernelReport& report);
   void count_received(std::uint64_t data_bytes) { counts_.data_bytes_received += data_bytes; }

@@ -33,15 +33,31 @@ enum class LayoutChoice {
   dense,      ///< dense
 };
 
+/// A choice of layout; for the automatic one, where the line is drawn.
+struct LayoutRule {
+  LayoutChoice choice = LayoutChoice::automatic;
+  double fill = 0;  ///< automatic: sparse up to this share of the range; 0: delta(), the share at which raw pairs stop paying
+
+  constexpr LayoutRule() = default;
+  constexpr LayoutRule(LayoutChoice chosen) : choice(chosen) {}
+  static constexpr LayoutRule sparse_up_to(double fill) {
+    LayoutRule rule;
+    rule.fill = fill;
+    return rule;
+  }
+  /// The most non-zeros that stay sparse under the automatic choice.
+  std::uint64_t most_sparse(std::uint64_t extent, std::uint64_t dimension, ValueType type) const;
+};
+
 /// lower ∘ higher over the same range. REQUIRES: equal type, dimension and range.
 /// Where one operand is dense and its memory unshared, the sum is made in place. f16 and bf16 are summed in f32.
 AnyStream reduce(AnyStream lower, AnyStream higher, const Op& op, KernelReport* report = nullptr,
-                 LayoutChoice choice = LayoutChoice::automatic);
+                 LayoutRule rule = {});
 
 /// streams[0] ∘ streams[1] ∘ … from the left, in one pass over the data. REQUIRES: as reduce(), at least one stream.
 /// A dense result is written to `landing` where that is given (REQUIRES: range.size() values).
 AnyStream reduce_many(std::span<const AnyStream> streams, const Op& op, KernelReport* report = nullptr,
-                      LayoutChoice choice = LayoutChoice::automatic, Buffer landing = {});
+                      LayoutRule rule = {}, Buffer landing = {});
 
 /// The part of `stream` inside `range`, sharing its memory. REQUIRES: range inside stream.range().
 AnyStream slice(const AnyStream& stream, Range range);
@@ -49,7 +65,7 @@ AnyStream slice(const AnyStream& stream, Range range);
 /// Joins adjacent blocks: the ranges must follow one another. The result is dense where a block is dense or where
 /// delta says so, else sparse. Blocks that already lie in `landing` (a dense buffer for the whole range) stay there.
 AnyStream concatenate(std::span<const AnyStream> blocks, const Op& op, KernelReport* report = nullptr,
-                      LayoutChoice choice = LayoutChoice::automatic, Buffer landing = {});
+                      LayoutRule rule = {}, Buffer landing = {});
 
 /// The dense form; absent values become the neutral element of `op`. Itself where already dense.
 AnyStream to_dense(const AnyStream& stream, const Op& op, KernelReport* report = nullptr);

@@ -260,6 +260,10 @@ Profile MpiTransport::default_profile() const {
   Profile profile;
   profile.gamma_sparse_seconds *= placement_.ranks_per_core;
   profile.gamma_dense_seconds *= placement_.ranks_per_core;
+  profile.gamma_delta_vbyte_seconds *= placement_.ranks_per_core;
+  profile.gamma_bitmap_seconds *= placement_.ranks_per_core;
+  profile.gamma_rice_seconds *= placement_.ranks_per_core;
+  profile.gamma_select_seconds *= placement_.ranks_per_core;
   profile.alpha_seconds = placement_.on_one_node ? 5e-6 * placement_.ranks_per_core : 30e-6;
   profile.beta_seconds_per_byte = placement_.on_one_node ? 1e-10 * placement_.ranks_per_core : 8.5e-9;
   return profile;

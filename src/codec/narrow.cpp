@@ -1,0 +1,46 @@
+// f32, f16 and bf16: each value rounded to the nearest of that type, ties to even. NaN and infinity travel; what is too
+// large for f16 becomes infinity. No parameters, 4 or 2 bytes a value.
+#include <cstring>
+
+#include "codec/value_codings.hpp"
+#include "stream/half_arrays.hpp"
+
+namespace tulle {
+
+std::uint64_t f32_bytes(const ValueCodec&, std::uint64_t count) { return count * 4; }
+std::uint64_t f16_bytes(const ValueCodec&, std::uint64_t count) { return count * 2; }
+std::uint64_t bf16_bytes(const ValueCodec&, std::uint64_t count) { return count * 2; }
+
+Buffer encode_f32(const ValueCodec&, std::span<const float> values, const RoundingKey&) {
+  return Buffer::copy_of(std::as_bytes(values));
+}
+
+Buffer encode_f16(const ValueCodec&, std::span<const float> values, const RoundingKey&) {
+  Buffer buffer = Buffer::allocate(values.size() * sizeof(Half));
+  narrow_to_halves(values.data(), buffer.as_mutable<Half>().data(), values.size());
+  return buffer;
+}
+
+Buffer encode_bf16(const ValueCodec&, std::span<const float> values, const RoundingKey&) {
+  Buffer buffer = Buffer::allocate(values.size() * sizeof(Bfloat16));
+  Bfloat16* const out = buffer.as_mutable<Bfloat16>().data();
+  for (std::size_t i = 0; i < values.size(); ++i) out[i] = Bfloat16(values[i]);
+  return buffer;
+}
+
+void decode_f32(std::span<const std::byte> bytes, std::span<float> values) {
+  expect_bytes("f32", bytes, values.size_bytes());
+  if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
+}
+
+void decode_f16(std::span<const std::byte> bytes, std::span<float> values) {
+  expect_bytes("f16", bytes, values.size() * sizeof(Half));
+  widen_halves(reinterpret_cast<const Half*>(bytes.data()), values.data(), values.size());
+}
+
+void decode_bf16(std::span<const std::byte> bytes, std::span<float> values) {
+  expect_bytes("bf16", bytes, values.size() * sizeof(Bfloat16));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(load_at<Bfloat16>(bytes, i * 2));
+}
+
+}  // namespace tulle

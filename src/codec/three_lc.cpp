@@ -1,0 +1,105 @@
+// three_lc: −M, 0 or M by rounding, five to a byte, runs of zeros in one. Biased; made for error feedback.
+//
+// How it works. M = max|v|·s, where the *sparsity multiplier* 1 <= s < 2 makes more zeros. A value becomes round(v/M),
+// halves away from zero: ±1 from M/2 on. Five make a byte (ternary.hpp). *Zero-run encoding* then replaces 2 to 14
+// bytes of five zeros each (121) by one byte, 243 to 255; a longer run is split, as many 14s as fit first.
+//
+// Several threads make the bytes of their parts and then the runs. The second cut is moved on to the next byte that is
+// not 121, so that no run is cut and the bytes are those of one thread.
+//
+// Bytes: 8 for M and whether there are runs; then 1.6 bits a value without runs, down to 0.023 where all is zero.
+// 3LC (Lim, Andersen, Kaminsky, 2019), section 3; where it is silent: M is at most the largest f32, the last group is
+// filled up with zeros.
+#include <algorithm>
+#include <cmath>
+
+#include "base/parallel.hpp"
+#include "codec/float_kernels.hpp"
+#include "codec/ternary.hpp"
+#include "codec/value_codings.hpp"
+#include "codec/zero_runs.hpp"
+
+namespace tulle {
+namespace {
+
+constexpr std::size_t kScaleAt = 0, kZeroRunsAt = 4, kReservedAt = 5, kFrontBytes = 8;
+constexpr std::size_t kTileBytes = 1024;                  // quintets that stay in the cache between steps
+constexpr std::size_t kTile = kTileBytes * kDigitsAByte;  // their values
+constexpr std::size_t kPartBytes = 64 * kTileBytes;       // of a thread
+
+float multiplied_maximum(std::span<const float> values, double sparsity) {
+  const float largest = scale_of(ScaleNorm::max, values);
+  if (!std::isfinite(largest)) throw_not_finite("three_lc", values);
+  return static_cast<float>(std::min<double>(largest * sparsity, std::numeric_limits<float>::max()));
+}
+
+// The quintets of one tile.
+std::span<const std::uint8_t> encode_tile(std::span<const float> values, float m, std::uint8_t* quintets) {
+  std::uint8_t digits[kTile + 8];
+  digits_by_threshold(values, m, digits);
+  pack_quintets({digits, values.size()}, quintets);
+  return {quintets, quintets_of(values.size())};
+}
+
+template <class Function>
+void for_each_tile(std::span<const float> values, Function&& function) {
+  for (std::size_t at = 0; at < values.size(); at += kTile) {
+    function(values.subspan(at, std::min(kTile, values.size() - at)), at / kDigitsAByte);
+  }
+}
+
+// Both return the end of what they wrote.
+std::uint8_t* encode_serially(std::span<const float> values, float m, std::uint8_t* out) {
+  ZeroRunWriter writer(out);
+  std::uint8_t quintets[kTileBytes];
+  for_each_tile(values, [&](std::span<const float> tile, std::size_t) { writer.put(encode_tile(tile, m, quintets)); });
+  return writer.finish();
+}
+
+void encode_quintets(std::span<const float> values, float m, int threads, std::uint8_t* out) {
+  constexpr std::size_t kPart = kPartBytes * kDigitsAByte;
+  parallel_for(threads, buckets_of(values.size(), kPart), [&](std::size_t part) {
+    const auto mine = values.subspan(part * kPart, std::min(kPart, values.size() - part * kPart));
+    for_each_tile(
+        mine, [&](std::span<const float> tile, std::size_t at) { encode_tile(tile, m, out + part * kPartBytes + at); });
+  });
+}
+
+std::uint8_t* encode_in_parallel(std::span<const float> values, float m, int threads, std::uint8_t* out) {
+  PoolVector<std::uint8_t> quintets(quintets_of(values.size()));
+  encode_quintets(values, m, threads, quintets.data());
+  return write_zero_runs(quintets, kPartBytes, threads, out);
+}
+
+}  // namespace
+
+std::uint64_t three_lc_bytes(const ValueCodec&, std::uint64_t count) { return kFrontBytes + quintets_of(count); }
+
+Buffer encode_three_lc(const ValueCodec& codec, std::span<const float> values, const RoundingKey&) {
+  const float m = multiplied_maximum(values, codec.sparsity);
+  Buffer buffer = Buffer::allocate(three_lc_bytes(codec, values.size()));
+  const auto bytes = buffer.as_mutable<std::byte>();
+  std::fill_n(bytes.begin(), kFrontBytes, std::byte{0});
+  store_at(bytes, kScaleAt, m);
+  store_at(bytes, kZeroRunsAt, codec.zero_runs);
+  auto* const out = reinterpret_cast<std::uint8_t*>(bytes.data() + kFrontBytes);
+  if (!codec.zero_runs) return encode_quintets(values, m, codec.threads, out), buffer;
+  const std::uint8_t* const end =
+      codec.threads == 1 ? encode_serially(values, m, out) : encode_in_parallel(values, m, codec.threads, out);
+  return buffer.slice(0, kFrontBytes + static_cast<std::size_t>(end - out));
+}
+
+void decode_three_lc(std::span<const std::byte> bytes, std::span<float> values) {
+  if (bytes.size() < kFrontBytes) reject_values("three_lc", "the message ends before its parameters do");
+  const auto zero_runs = load_at<std::uint8_t>(bytes, kZeroRunsAt);
+  if (zero_runs > 1 || load_at<std::uint16_t>(bytes, kReservedAt) != 0 || bytes[kReservedAt + 2] != std::byte{0}) {
+    reject_values("three_lc", "zero_runs is neither 0 nor 1, or reserved bytes are not zero");
+  }
+  const QuintetTable table(load_scale("three_lc", bytes, kScaleAt));
+  const auto body = bytes.subspan(kFrontBytes);
+  if (zero_runs == 1) return read_zero_runs(body, table, values);
+  expect_bytes("three_lc", body, quintets_of(values.size()));
+  decode_quintets("three_lc", body, table, values);
+}
+
+}  // namespace tulle

@@ -1,0 +1,53 @@
+// three_value_stochastic: −M, 0 or M at random, five to a byte. Unbiased.
+//
+// How it works. M is the largest magnitude of all values. A value becomes ±M with probability |v|/M, else 0: qsgd's
+// rounding with one level. The three values are digits 0, 1, 2, packed by five (ternary.hpp).
+//
+// Bytes: 4 for M and a fifth of a byte for each value, 1.6 bits. TernGrad (Wen et al., 2017) with 3LC's packing, as in
+// 3LC's Table 1.
+#include <cmath>
+
+#include "base/parallel.hpp"
+#include "codec/float_kernels.hpp"
+#include "codec/levels.hpp"
+#include "codec/ternary.hpp"
+#include "codec/value_codings.hpp"
+
+namespace tulle {
+namespace {
+
+constexpr std::size_t kFrontBytes = 4;
+constexpr std::size_t kTile = 64 * kRoundingGroup * kDigitsAByte / 4;  // whole groups and whole bytes
+static_assert(kTile % kRoundingGroup == 0 && kTile % kDigitsAByte == 0);
+
+std::uint8_t* octets(std::byte* bytes) { return reinterpret_cast<std::uint8_t*>(bytes); }
+
+}  // namespace
+
+std::uint64_t three_value_stochastic_bytes(const ValueCodec&, std::uint64_t count) {
+  return kFrontBytes + quintets_of(count);
+}
+
+Buffer encode_three_value_stochastic(const ValueCodec& codec, std::span<const float> values, const RoundingKey& key) {
+  const float scale = scale_of(ScaleNorm::max, values);
+  if (!std::isfinite(scale)) throw_not_finite("three_value_stochastic", values);
+  Buffer buffer = Buffer::allocate(three_value_stochastic_bytes(codec, values.size()));
+  store_at(buffer.as_mutable<std::byte>(), 0, scale);
+  std::uint8_t* const out = octets(buffer.mutable_data() + kFrontBytes);
+  const RoundingStream stream = rounding_stream(key);
+  parallel_for(codec.threads, buckets_of(values.size(), kTile), [&](std::size_t tile) {
+    std::uint8_t digits[kTile + 8];
+    const auto part = values.subspan(tile * kTile, std::min(kTile, values.size() - tile * kTile));
+    quantize(part, scale, 1, &stream, tile * kTile / kRoundingGroup, digits);
+    pack_quintets({digits, part.size()}, out + tile * kTile / kDigitsAByte);
+  });
+  return buffer;
+}
+
+void decode_three_value_stochastic(std::span<const std::byte> bytes, std::span<float> values) {
+  expect_bytes("three_value_stochastic", bytes, kFrontBytes + quintets_of(values.size()));
+  const QuintetTable table(load_scale("three_value_stochastic", bytes, 0));
+  decode_quintets("three_value_stochastic", bytes.subspan(kFrontBytes), table, values);
+}
+
+}  // namespace tulle

@@ -1,0 +1,213 @@
+#include "collectives/ledger.hpp"
+
+#include <algorithm>
+
+#include "tulle/select/top_k.hpp"
+#include "tulle/stream/reduce.hpp"
+
+namespace tulle {
+namespace {
+
+// Survivors of a threshold that was found in an earlier step: outside [k/2, 4k] it has aged.
+constexpr std::uint64_t kMostSurvivors = 4, kFewestSurvivors = 2;
+
+template <class Visit>
+decltype(auto) visit_pairs(ValueType type, std::uint64_t dimension, Visit visit) {
+  return visit_compute_type(type, [&]<class V>() -> decltype(auto) {
+    return index_bytes(dimension) == 4 ? visit.template operator()<V, std::uint32_t>()
+                                       : visit.template operator()<V, std::uint64_t>();
+  });
+}
+
+/// Asks in increasing order whether a result has an index. Without a result, or in a dense one, every index is there.
+template <class I>
+class Membership {
+ public:
+  Membership(const AnyStream* result, Range range) {
+    if (result == nullptr || result->is_dense()) return;
+    has_all_ = false;
+    part_ = slice(*result, range);
+    rest_ = part_.indices_buffer().as<I>();
+  }
+  bool has(I index) {
+    if (has_all_) return true;
+    while (!rest_.empty() && rest_.front() < index) rest_ = rest_.subspan(1);
+    return !rest_.empty() && rest_.front() == index;
+  }
+
+ private:
+  bool has_all_ = true;
+  AnyStream part_;
+  std::span<const I> rest_;
+};
+
+/// Visits what was changed, in order: visit(index, value before, was it taken).
+template <class V, class I, class Visit>
+void for_each_change(const AnyStream& taken, const AnyStream& before, Visit visit) {
+  const auto taken_indices = taken.indices_buffer().as<I>(), before_indices = before.indices_buffer().as<I>();
+  const auto taken_values = taken.values_buffer().as<V>(), before_values = before.values_buffer().as<V>();
+  std::size_t t = 0, b = 0;
+  while (t < taken_indices.size() || b < before_indices.size()) {
+    const bool is_taken = b == before_indices.size() ||
+                          (t < taken_indices.size() && taken_indices[t] <= before_indices[b]);
+    const bool is_added_to = t == taken_indices.size() ||
+                             (b < before_indices.size() && before_indices[b] <= taken_indices[t]);
+    const I index = is_taken ? taken_indices[t] : before_indices[b];
+    visit(index, is_added_to ? before_values[b] : taken_values[t], is_taken);
+    t += is_taken;
+    b += is_added_to;
+  }
+}
+
+bool comes_back(ResidualMode mode, bool is_taken, bool is_delivered) {
+  switch (mode) {
+    case ResidualMode::global: return !is_delivered;
+    case ResidualMode::partial: return !is_delivered || !is_taken;
+    case ResidualMode::local: return !is_taken;
+  }
+  return true;
+}
+
+template <class V>
+V share_of(V value, int sharers) {
+  return static_cast<V>(value / static_cast<V>(sharers));
+}
+
+}  // namespace
+
+Ledger::~Ledger() { roll_back(); }
+
+// The sum of the block takes the accumulator's place; what was there is kept.
+AnyStream Ledger::add(const AnyStream& received) {
+  if (received.nnz() == 0 || received.is_phantom()) return {};
+  const AnyStream sparse = to_sparse(received, Op::sum());
+  Buffer before = Buffer::allocate(sparse.values_buffer().size());
+  visit_pairs(sparse.type(), sparse.dimension(), [&]<class V, class I>() {
+    const std::span<V> values = accumulator_.values<V>(), saved = before.as_mutable<V>();
+    const auto indices = sparse.indices_buffer().as<I>();
+    const auto added = sparse.values_buffer().as<V>();
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      saved[i] = values[indices[i]];
+      values[indices[i]] += added[i];
+    }
+  });
+  operation_.charge({.sparse_items = sparse.nnz()});
+  return AnyStream::sparse(sparse.type(), sparse.dimension(), sparse.range(), sparse.indices_buffer(), before);
+}
+
+template <class Select>
+AnyStream Ledger::take(Range block, Select select) {
+  const double started = operation_.seconds();
+  entries_.back().taken = visit_compute_type(
+      accumulator_.type(), [&]<class V>() { return select(accumulator_.values<V>()); });
+  operation_.charge({.dense_items = block.size()});
+  select_seconds_ += operation_.seconds() - started;
+  return entries_.back().taken;
+}
+
+AnyStream Ledger::take_top_k(Range block, std::uint64_t k, const AnyStream* received) {
+  const AnyStream nothing = AnyStream::empty(accumulator_.type(), accumulator_.dimension(), block);
+  entries_.push_back({nothing, nothing});
+  if (accumulator_.is_phantom()) {
+    operation_.charge({.dense_items = block.size()});
+    const std::uint64_t nnz = std::min(k, block.size());
+    return AnyStream::phantom(accumulator_.type(), accumulator_.dimension(), block, Layout::sparse, nnz);
+  }
+  if (received != nullptr && received->nnz() > 0) entries_.back().before = add(*received);
+  return take(block, [&]<class V>(std::span<V> values) { return tulle::take_top_k(values, block, k); });
+}
+
+AnyStream Ledger::take_above(Range block, double threshold, std::uint64_t k) {
+  const AnyStream nothing = AnyStream::empty(accumulator_.type(), accumulator_.dimension(), block);
+  entries_.push_back({nothing, nothing});
+  return take(block, [&]<class V>(std::span<V> values) {
+    AnyStream taken = tulle::take_above(values, block, threshold);
+    if (taken.nnz() > kMostSurvivors * k) {
+      SplitStream split = split_top_k(taken, k);
+      visit_pairs(taken.type(), taken.dimension(), [&]<class W, class I>() {
+        for_each_change<W, I>(split.rest, nothing, [&](I index, W value, bool) {
+          accumulator_.values<W>()[index] = value;
+        });
+      });
+      return split.kept;
+    }
+    if (taken.nnz() * kFewestSurvivors >= k) return taken;
+    const AnyStream more = tulle::take_top_k(values, block, k - taken.nnz());
+    return reduce(taken, more, Op::sum(), nullptr, LayoutChoice::sparse);
+  });
+}
+
+void Ledger::drop(AnyStream dropped, int sharers) {
+  if (mode_ != ResidualMode::global || dropped.nnz() == 0 || dropped.is_phantom()) return;
+  dropped_.push_back({std::move(dropped), sharers});
+}
+
+void Ledger::settle_entries(const AnyStream* result) {
+  for (const Entry& entry : entries_) {
+    visit_pairs(accumulator_.type(), accumulator_.dimension(), [&]<class V, class I>() {
+      const std::span<V> values = accumulator_.values<V>();
+      Membership<I> delivered(result, entry.taken.range());
+      for_each_change<V, I>(entry.taken, entry.before, [&](I index, V before, bool is_taken) {
+        if (comes_back(mode_, is_taken, delivered.has(index))) values[index] = before;
+      });
+    });
+  }
+  entries_.clear();
+}
+
+void Ledger::return_dropped(const AnyStream* result) {
+  for (const Dropped& dropped : dropped_) {
+    const AnyStream sparse = to_sparse(dropped.stream, Op::sum());
+    visit_pairs(sparse.type(), sparse.dimension(), [&]<class V, class I>() {
+      const std::span<V> values = accumulator_.values<V>();
+      const auto indices = sparse.indices_buffer().as<I>();
+      const auto lost = sparse.values_buffer().as<V>();
+      Membership<I> delivered(result, sparse.range());
+      for (std::size_t i = 0; i < indices.size(); ++i) {
+        if (delivered.has(indices[i])) values[indices[i]] += share_of(lost[i], dropped.sharers);
+      }
+    });
+  }
+  dropped_.clear();
+}
+
+void Ledger::settle(const AnyStream& result) {
+  if (!accumulator_.is_phantom()) {
+    settle_entries(&result);
+    return_dropped(&result);
+  }
+  entries_.clear();
+}
+
+void Ledger::settle_without_result() {
+  if (!accumulator_.is_phantom()) {
+    settle_entries(nullptr);
+    return_dropped(nullptr);
+  }
+  entries_.clear();
+}
+
+// Entries are of different blocks, so their order does not matter.
+void Ledger::roll_back() {
+  if (accumulator_.is_phantom()) return;
+  for (const Entry& entry : entries_) {
+    visit_pairs(accumulator_.type(), accumulator_.dimension(), [&]<class V, class I>() {
+      for_each_change<V, I>(entry.taken, entry.before,
+                            [&](I index, V before, bool) { accumulator_.values<V>()[index] = before; });
+    });
+  }
+  entries_.clear();
+}
+
+AnyStream difference(const AnyStream& before, const AnyStream& after) {
+  if (before.is_phantom()) return AnyStream::empty(before.type(), before.dimension(), before.range());
+  Buffer lost = Buffer::allocate(before.values_buffer().size());
+  visit_compute_type(before.type(), [&]<class V>() {
+    const auto from = before.values_buffer().as<V>(), kept = after.values_buffer().as<V>();
+    std::ranges::transform(from, kept, lost.as_mutable<V>().begin(), std::minus<V>());
+  });
+  if (before.is_dense()) return AnyStream::dense(before.type(), before.dimension(), before.range(), std::move(lost));
+  return AnyStream::sparse(before.type(), before.dimension(), before.range(), before.indices_buffer(), std::move(lost));
+}
+
+}  // namespace tulle

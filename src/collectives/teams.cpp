@@ -1,0 +1,107 @@
+#include "collectives/teams.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "tulle/select/top_k.hpp"
+
+namespace tulle {
+namespace {
+
+// Of the controller, in parts of the range of h.
+constexpr double kFirstStep = 0.01, kLeastStep = 1e-4;
+
+/// The `keep` largest; the others are dropped by `sharers` ranks at once.
+AnyStream keep_largest(Exchange& exchange, Ledger& ledger, const AnyStream& sum, std::uint64_t keep, int sharers) {
+  exchange.operation().charge({.sparse_items = sum.nnz()});
+  SplitStream split = split_top_k(sum, keep);
+  ledger.drop(std::move(split.rest), sharers);
+  return std::move(split.kept);
+}
+
+}  // namespace
+
+std::uint64_t quota(std::uint64_t total, int blocks, int block, std::uint64_t turn) {
+  const auto count = static_cast<std::uint64_t>(blocks);
+  const bool gets_one_more = (static_cast<std::uint64_t>(block) + turn) % count < total % count;
+  return total / count + (gets_one_more ? 1 : 0);
+}
+
+TeamGather team_gather_of(const CallOptions& options) {
+  const bool is_power_of_two = std::has_single_bit(static_cast<unsigned>(options.teams));
+  if (options.team_gather == kAuto) {
+    return options.teams == 1 ? TeamGather::none : is_power_of_two ? TeamGather::r_sag : TeamGather::b_sag;
+  }
+  if (options.team_gather == "b_sag") return options.teams == 1 ? TeamGather::none : TeamGather::b_sag;
+  if (options.team_gather != "r_sag") {
+    throw Error(ErrorKind::bad_input, fmt::format("no team gather is called '{}'; there are {}, r_sag, b_sag",
+                                                  options.team_gather, kAuto));
+  }
+  if (!is_power_of_two) {
+    throw Error(ErrorKind::bad_input,
+                fmt::format("r_sag wants a power of two of teams, not {}; b_sag takes any", options.teams));
+  }
+  return options.teams == 1 ? TeamGather::none : TeamGather::r_sag;
+}
+
+void prepare(TeamGatherState& state, std::uint64_t k, int ranks, int teams) {
+  const double least = static_cast<double>(k) / ranks, most = least * teams;
+  if (state.target == static_cast<double>(k) && state.least_h == least && state.most_h == most) return;
+  state = {.target = static_cast<double>(k), .h = least, .least_h = least, .most_h = most,
+           .step = kFirstStep * (most - least), .moved_alike = false};
+}
+
+void update(TeamGatherState& state, double came_out) {
+  const bool shall_grow = came_out <= state.target;
+  const bool goes_on = shall_grow == (state.step > 0);
+  if (!goes_on) {
+    state.step *= -0.5;
+    state.moved_alike = false;
+  } else {
+    if (state.moved_alike) state.step *= 2;
+    state.moved_alike = !state.moved_alike;
+  }
+  // Turn after turn the step would vanish, and a later change would never be followed.
+  const double least_step = kLeastStep * (state.most_h - state.least_h);
+  if (std::abs(state.step) < least_step) state.step = std::copysign(least_step, state.step);
+  state.h = std::clamp(state.h + state.step, state.least_h, state.most_h);
+}
+
+Task<TeamBlock> r_sag(Exchange& exchange, Ledger& ledger, const TeamPlace& place, AnyStream block, std::uint64_t keep,
+                      Step first_step) {
+  TeamBlock mine{std::move(block), 0};
+  Step step = first_step;
+  for (int distance = 1; distance < place.teams; distance *= 2, ++step) {
+    const int partner = place.counterpart(place.team ^ distance);
+    // The teams of a group hold the same values, so all of them code as the first one does.
+    const int first_of_group = place.counterpart(place.team & ~(distance - 1));
+    Part part = exchange.with_coded_values({mine.stream, 0, {}}, step, {first_of_group, distance});
+    exchange.send(partner, step, part);
+    Incoming message = co_await exchange.operation().receive(partner, step);
+    Part operands[] = {std::move(part), exchange.open(std::move(message))};
+    if ((place.team & distance) != 0) std::swap(operands[0], operands[1]);
+    const Part sum = exchange.reduce_many(operands, LayoutChoice::sparse);
+    mine.came_out = sum.stream.nnz();
+    mine.stream = keep_largest(exchange, ledger, sum.stream, keep, 2 * distance);
+  }
+  co_return mine;
+}
+
+Task<TeamBlock> b_sag(Exchange& exchange, Ledger& ledger, const TeamPlace& place, AnyStream block, std::uint64_t keep,
+                      Step first_step) {
+  const auto rank_of = [](const void* context, int team) {
+    return static_cast<const TeamPlace*>(context)->counterpart(team);
+  };
+  Part part = exchange.with_coded_values({std::move(block), 0, {}}, first_step);
+  const PoolVector<Part> parts =
+      co_await gather_parts_among(exchange, std::move(part), first_step, {place.team, place.teams, rank_of, &place});
+  const Part sum = exchange.reduce_many(parts, LayoutChoice::sparse);
+  TeamBlock mine{{}, sum.stream.nnz()};
+  mine.stream = keep_largest(exchange, ledger, sum.stream, keep, place.teams);
+  co_return mine;
+}
+
+}  // namespace tulle

@@ -1,0 +1,248 @@
+// How it works. The bucket's keys are laid out in rows, and the maximum of each column is found. At least k keys reach
+// the k-th largest of the *maxima*, which is thus a bound; with 2k columns about 1.4k do. They are written to a short
+// array, where the k largest are found by *ranks*: for each key, how many are larger, all against all, without a
+// branch.
+#include "select/bucket_kernel.hpp"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "select/bucket_kernel.cpp"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep; must come before highway.h
+#include "hwy/highway.h"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+
+#include "select/key.hpp"
+#include "stream/emit.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace tulle {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Columns come in multiples of this. No vector that we use is wider.
+constexpr std::size_t kLanes = 16;
+template <class K>
+using Tag = hn::CappedTag<K, kLanes>;
+
+// All against all grows with the square; sorting does not.
+constexpr std::size_t kManyKeys = 128;
+
+constexpr std::size_t round_up(std::size_t count, std::size_t unit) { return (count + unit - 1) / unit * unit; }
+
+// Zeros for readers of whole vectors, words and rows; up to a vector more than `count`.
+template <class K>
+void append_zeros(K* end, std::size_t count) {
+  const Tag<K> tag;
+  for (std::size_t p = 0; p < count; p += hn::Lanes(tag)) hn::StoreU(hn::Zero(tag), tag, end + p);
+}
+
+// Followed by `zeros` zeros.
+template <class V, class K>
+void make_keys(const V* values, std::size_t count, Key end_key, std::size_t zeros, K* keys) {
+  const auto end = static_cast<K>(std::min<Key>(end_key, std::numeric_limits<K>::max()));
+  for (std::size_t i = 0; i < count; ++i) {
+    const K key = magnitude_key(values[i]);
+    keys[i] = key < end ? key : K{0};
+  }
+  append_zeros(keys + count, zeros);
+}
+
+// ranks[i]: how many keys are larger than keys[i]. REQUIRES: room, in both arrays, up to a multiple of two vectors.
+template <class K>
+void rank_keys(const K* keys, std::size_t count, K* ranks) {
+  const Tag<K> tag;
+  const auto one = hn::Set(tag, K{1});
+  const std::size_t lanes = hn::Lanes(tag);
+  for (std::size_t p = 0; p < count; p += 2 * lanes) {
+    const auto key0 = hn::LoadU(tag, keys + p);
+    const auto key1 = hn::LoadU(tag, keys + p + lanes);
+    auto larger0 = hn::Zero(tag);
+    auto larger1 = hn::Zero(tag);
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto other = hn::Set(tag, keys[i]);
+      larger0 = hn::Add(larger0, hn::IfThenElseZero(hn::Gt(other, key0), one));
+      larger1 = hn::Add(larger1, hn::IfThenElseZero(hn::Gt(other, key1), one));
+    }
+    hn::StoreU(larger0, tag, ranks + p);
+    hn::StoreU(larger1, tag, ranks + p + lanes);
+  }
+}
+
+// As rank_keys(), for more keys than all against all is good for.
+template <class K>
+void rank_many_keys(const K* keys, std::size_t count, K* ranks) {
+  PoolVector<K> sorted(keys, keys + count);
+  std::sort(sorted.begin(), sorted.end(), std::greater<K>());
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto place = std::lower_bound(sorted.begin(), sorted.end(), keys[i], std::greater<K>());
+    ranks[i] = static_cast<K>(place - sorted.begin());
+  }
+}
+
+// Keeps k positions where more have a rank below k: `last` is shared by those that tie for the last places.
+template <class K>
+void break_ties(const K* ranks, std::size_t k, K last, K* positions) {
+  std::size_t ties = k - last;
+  for (std::size_t i = 0, kept = 0; kept < k; ++i) {
+    const bool is_tie = ranks[i] == last && ties > 0;
+    positions[kept] = positions[i];
+    kept += ranks[i] < last || is_tie;
+    ties -= is_tie;
+  }
+}
+
+// Keeps the positions with a rank below k, at most k, of equal ranks the first. Returns how many.
+template <class K>
+std::size_t keep_top(const K* ranks, std::size_t count, std::size_t k, K* positions) {
+  K below = 0;
+  K last = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    below += ranks[i] < k;
+    last = std::max(last, ranks[i] < k ? ranks[i] : K{0});
+  }
+  if (below > k) {
+    break_ties(ranks, k, last, positions);
+    return k;
+  }
+  for (std::size_t i = 0, kept = 0; i < count; ++i) {
+    positions[kept] = positions[i];
+    kept += ranks[i] < k;
+  }
+  return below;
+}
+
+// The largest key of each of `columns` columns and, unless `rows` is null, the row in which it is first.
+template <class K>
+void column_maxima(const K* keys, std::size_t count, std::size_t columns, K* maxima, K* rows) {
+  const Tag<K> tag;
+  for (std::size_t column = 0; column < columns; column += hn::Lanes(tag)) {
+    auto largest = hn::Zero(tag);
+    for (std::size_t i = column; i < count; i += columns) largest = hn::Max(largest, hn::LoadU(tag, keys + i));
+    hn::StoreU(hn::IfThenElseZero(hn::FirstN(tag, columns - column), largest), tag, maxima + column);
+    if (rows == nullptr) continue;
+    auto row_of_largest = hn::Zero(tag);
+    for (std::size_t row = (count - 1) / columns; row > 0; --row) {
+      const auto is_here = hn::Eq(hn::LoadU(tag, keys + row * columns + column), largest);
+      row_of_largest = hn::IfThenElse(is_here, hn::Set(tag, static_cast<K>(row)), row_of_largest);
+    }
+    const auto is_first = hn::Eq(hn::LoadU(tag, keys + column), largest);
+    hn::StoreU(hn::IfThenZeroElse(is_first, row_of_largest), tag, rows + column);
+  }
+  append_zeros(maxima + round_up(columns, hn::Lanes(tag)), 2 * kLanes);
+}
+
+// A key that at least k of `keys` reach, and not many more; 1 where finding one would not pay.
+template <class V, class K>
+K bound_of_kth(const K* keys, std::size_t count, std::size_t k, BucketScratch<V>& scratch) {
+  const std::size_t columns = round_up(2 * k, kLanes);
+  if (columns > kManyKeys || columns * 4 > count) return 1;
+  K* const maxima = scratch.few_keys.data();
+  column_maxima<K>(keys, count, columns, maxima, nullptr);
+  rank_keys(maxima, columns, scratch.ranks.data());
+  K bound = std::numeric_limits<K>::max();
+  for (std::size_t i = 0; i < columns; ++i) bound = std::min(bound, scratch.ranks[i] < k ? maxima[i] : bound);
+  return std::max<K>(bound, 1);
+}
+
+// Sets the bits of keys that reach the bound.
+template <class K>
+void mark_keys(const K* keys, std::size_t words_count, K bound, std::uint64_t* words) {
+  const Tag<K> tag;
+  const auto below = hn::Set(tag, static_cast<K>(bound - 1));
+  for (std::size_t w = 0; w < words_count; ++w) {
+    std::uint64_t word = 0;
+    for (std::size_t p = 0; p < 64; p += hn::Lanes(tag)) {
+      std::uint64_t bits = 0;
+      const auto passes = hn::Gt(hn::LoadU(tag, keys + w * 64 + p), below);
+      hn::StoreMaskBits(tag, passes, reinterpret_cast<std::uint8_t*>(&bits));
+      word |= bits << p;
+    }
+    words[w] = word;
+  }
+}
+
+template <class V>
+std::size_t exact(const V* values, std::size_t count, std::size_t k, Key end_key, BucketScratch<V>& scratch) {
+  auto* const keys = scratch.keys.data();
+  auto* const few_keys = scratch.few_keys.data();
+  auto* const positions = scratch.positions.data();
+  make_keys(values, count, end_key, 64, keys);
+  const auto bound = bound_of_kth(keys, count, k, scratch);
+  const std::size_t words = (count + 63) / 64;
+  mark_keys(keys, words, bound, scratch.words.data());
+  const std::size_t few = emit_occupied(scratch.words.data(), words, keys, 0, {positions, few_keys});
+  if (few <= k) return few;
+  (few <= kManyKeys ? rank_keys<BitsOf<V>> : rank_many_keys<BitsOf<V>>)(few_keys, few, scratch.ranks.data());
+  return keep_top(scratch.ranks.data(), few, k, positions);
+}
+
+// Sorts positions by way of the bitmap.
+template <class V>
+void sort_positions(std::size_t found, std::size_t count, BucketScratch<V>& scratch) {
+  std::fill_n(scratch.words.data(), (count + 63) / 64, 0);
+  for (std::size_t i = 0; i < found; ++i) {
+    scratch.words[scratch.positions[i] / 64] |= std::uint64_t{1} << scratch.positions[i] % 64;
+  }
+  emit_occupied(scratch.words.data(), (count + 63) / 64, scratch.keys.data(), 0,
+                {scratch.positions.data(), scratch.few_keys.data()});
+}
+
+template <class V>
+std::size_t randomized(const V* values, std::size_t count, std::size_t k, Key end_key, std::size_t columns,
+                       BucketScratch<V>& scratch) {
+  using K = BitsOf<V>;
+  if (columns > kManyKeys || columns * 2 > count) return exact(values, count, k, end_key, scratch);
+  K* const maxima = scratch.few_keys.data();
+  make_keys(values, count, end_key, columns + kLanes, scratch.keys.data());
+  column_maxima(scratch.keys.data(), count, columns, maxima, scratch.positions.data());
+  rank_keys(maxima, columns, scratch.ranks.data());
+  for (std::size_t i = 0; i < columns; ++i) {
+    scratch.positions[i] = static_cast<K>(scratch.positions[i] * columns + i);
+    if (maxima[i] == 0) scratch.ranks[i] = static_cast<K>(k);
+  }
+  const std::size_t found = keep_top(scratch.ranks.data(), columns, k, scratch.positions.data());
+  sort_positions(found, count, scratch);
+  return found;
+}
+
+#define TULLE_BUCKET(name, V)                                                                                        \
+  std::size_t exact_##name(const V* values, std::size_t count, std::size_t k, Key end_key,                           \
+                           BucketScratch<V>& scratch) {                                                              \
+    return exact(values, count, k, end_key, scratch);                                                                \
+  }                                                                                                                  \
+  std::size_t randomized_##name(const V* values, std::size_t count, std::size_t k, Key end_key, std::size_t columns, \
+                                BucketScratch<V>& scratch) {                                                         \
+    return randomized(values, count, k, end_key, columns, scratch);                                                  \
+  }
+TULLE_FOR_EACH_COMPUTE_TYPE(TULLE_BUCKET)
+#undef TULLE_BUCKET
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tulle
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include "base/simd.hpp"
+
+namespace tulle {
+
+#define TULLE_BUCKET(name, V)                                                                                   \
+  HWY_EXPORT(exact_##name);                                                                                     \
+  HWY_EXPORT(randomized_##name);                                                                                \
+  template <>                                                                                                   \
+  std::size_t top_of_bucket(std::span<const V> values, std::size_t k, Key end_key, BucketScratch<V>& scratch) { \
+    apply_simd_environment();                                                                                   \
+    return HWY_DYNAMIC_DISPATCH(exact_##name)(values.data(), values.size(), k, end_key, scratch);               \
+  }                                                                                                             \
+  template <>                                                                                                   \
+  std::size_t top_of_columns(std::span<const V> values, std::size_t k, Key end_key, std::size_t columns,        \
+                             BucketScratch<V>& scratch) {                                                       \
+    apply_simd_environment();                                                                                   \
+    return HWY_DYNAMIC_DISPATCH(randomized_##name)(values.data(), values.size(), k, end_key, columns, scratch); \
+  }
+TULLE_FOR_EACH_COMPUTE_TYPE(TULLE_BUCKET)
+#undef TULLE_BUCKET
+
+}  // namespace tulle
+#endif  // HWY_ONCE

@@ -1,0 +1,88 @@
+#include "select/candidates.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "select/gather.hpp"
+#include "select/kth_largest.hpp"
+#include "select/non_finite.hpp"
+#include "stream/dispatch.hpp"
+#include "tulle/base/philox.hpp"
+
+namespace tulle {
+namespace {
+
+// Below this size all non-zeros are candidates: the sample would cost as much as it saves.
+constexpr std::uint64_t kSmallInput = 1u << 14;
+
+// The sampled rank that lies below the k-th largest value but for one time in thousands: the mean and four deviations.
+std::size_t safe_rank(std::size_t sample, std::uint64_t count, std::uint64_t k) {
+  const double mean = static_cast<double>(sample) * static_cast<double>(k) / static_cast<double>(count);
+  return static_cast<std::size_t>(mean + 4 * std::sqrt(mean)) + 8;
+}
+
+// A key, and about how many values reach it.
+struct Guess {
+  Key low;
+  std::uint64_t expected;
+};
+
+Guess guess_at(const KeySample& sample, std::size_t rank, std::uint64_t count) {
+  const Key low = sample.at_rank(rank);
+  if (low == 1) return {low, count};
+  const std::uint64_t expected = rank * (count / sample.size() + 1);
+  return {low, expected + expected / 4};
+}
+
+// Stored values of V, 16-bit ones too, in the compute type C.
+template <class V, class C>
+C value_at(const DenseInput& input, std::uint64_t i) {
+  const auto value = static_cast<C>(reinterpret_cast<const V*>(input.values)[i]);
+  if (input.addend == nullptr) return value;
+  const auto addend = static_cast<C>(reinterpret_cast<const V*>(input.addend)[i]);
+  return static_cast<C>(static_cast<V>(CombineSum<C>()(value, addend)));
+}
+
+// One value from each of equal stretches.
+template <class V, class C>
+void sample_into(PoolVector<Key>& keys, const DenseInput& input, const CandidateSpec& spec) {
+  const Philox random(spec.seed, spec.step);
+  const auto stretch = static_cast<double>(input.range.size()) / static_cast<double>(keys.size());
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const std::uint64_t bits = random.at(i / 2) >> (i % 2 * 32);
+    const double position = (static_cast<double>(i) + static_cast<double>(bits & 0xffffffffu) * 0x1p-32) * stretch;
+    const auto index = std::min(static_cast<std::uint64_t>(position), input.range.size() - 1);
+    keys[i] = key_of(value_at<V, C>(input, index), spec.side);
+  }
+}
+
+}  // namespace
+
+KeySample::KeySample(const DenseInput& input, const CandidateSpec& spec, std::uint64_t size) : keys_(size) {
+  visit_value_type(input.type, [&]<class V>() {
+    using C = std::conditional_t<sizeof(V) == 2, float, V>;
+    sample_into<V, C>(keys_, input, spec);
+  });
+}
+
+Key KeySample::at_rank(std::size_t rank) const {
+  if (rank >= keys_.size()) return 1;
+  PoolVector<Key> keys = keys_;
+  return std::max<Key>(kth_largest(keys, rank + 1), 1);
+}
+
+Candidates gather_candidates(const DenseInput& input, const CandidateSpec& spec) {
+  const std::uint64_t count = input.range.size();
+  const bool by_sample = spec.k > 0 && count >= kSmallInput;
+  const KeySample sample(input, spec, by_sample ? KeySample::default_size(count) : 0);
+  DenseInput unread = input;
+  for (std::size_t rank = safe_rank(sample.size(), count, spec.k);; rank *= 4) {
+    const Guess guess = spec.k == 0 ? Guess{first_non_finite(input.type), 0} : guess_at(sample, rank, count);
+    AnyStream stream = gather(unread, {.side = spec.side, .low = guess.low, .expected = guess.expected});
+    stream = admit_non_finite(input, std::move(stream), spec.non_finite);
+    if (stream.nnz() >= spec.k || guess.low == 1) return {std::move(stream), guess.low};
+    unread = input.accumulated();
+  }
+}
+
+}  // namespace tulle

@@ -1,0 +1,51 @@
+// A few values among which the k largest are sure to be, found by one pass over the data.
+//
+// How it works. A *sample* of the data, drawn by a counter-based generator, suggests a key that a little more than k
+// values reach; one pass gathers those that do. Where fewer than k did (one time in thousands, or where the data is
+// far from what the sample shows), the key is lowered and the pass repeated, at last with all non-zeros. So the sample
+// decides the cost and never the result.
+#pragma once
+
+#include <algorithm>
+
+#include "select/dense_input.hpp"
+#include "select/key.hpp"
+#include "tulle/base/buffer.hpp"
+#include "tulle/select/selector.hpp"
+
+namespace tulle {
+
+struct CandidateSpec {
+  Side side = Side::both;
+  std::uint64_t k = 0;
+  NonFinite non_finite = NonFinite::error;
+  std::uint64_t seed = 0;
+  std::uint64_t step = 0;
+};
+
+/// Keys of some values from all over the input. Reads the addend with the values.
+class KeySample {
+ public:
+  KeySample(const DenseInput& input, const CandidateSpec& spec, std::uint64_t size);
+
+  /// The sample's size for `count` values: it tells where the k-th largest lies, to an eighth of k at k = count / 256.
+  static std::uint64_t default_size(std::uint64_t count) { return std::min<std::uint64_t>(1u << 14, count / 8); }
+
+  std::size_t size() const { return keys_.size(); }
+  /// The sampled key that `rank` others are not below; 1, which all non-zeros reach, where there is none.
+  Key at_rank(std::size_t rank) const;
+
+ private:
+  PoolVector<Key> keys_;
+};
+
+struct Candidates {
+  AnyStream stream;  ///< in the input's compute type
+  Key low = 1;       ///< all values with a key from here on, and no others
+};
+
+/// At least the k largest keys, or all values with a key where there are fewer. Adds the addend; treats NaN and
+/// infinity as the policy says.
+Candidates gather_candidates(const DenseInput& input, const CandidateSpec& spec);
+
+}  // namespace tulle

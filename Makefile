@@ -1,5 +1,5 @@
 # The front door. Each target sets up what it needs: packages from scripts/packages.txt, then a build directory.
-.PHONY: demo test build setup clean format tidy
+.PHONY: demo test build setup clean format tidy bench bench-full bench-check
 
 PRESET := release
 NPROC := $(shell nproc)
@@ -16,6 +16,15 @@ demo: build
 
 test: setup
 	scripts/test
+
+bench: build
+	scripts/bench short
+
+bench-full: build
+	scripts/bench full
+
+bench-check: build
+	scripts/bench-check
 
 format:
 	git ls-files '*.cpp' '*.hpp' | xargs clang-format -i

@@ -192,7 +192,7 @@ void write_json(const std::string& path, const std::vector<Row>& rows) {
   std::ofstream file(path);
   for (const Row& row : rows) {
     file << fmt::format(
-                R"({{"name": "{}", "rival": "{}", "seconds": {}, "rival_seconds": {}, "items": {}, "ratio": {}}})",
+                R"({{"kind": "kernel", "name": "{}", "rival": "{}", "seconds": {}, "rival_seconds": {}, "items": {}, "ratio": {}}})",
                 row.name, row.rival, row.seconds, row.rival_seconds, row.items, row.ratio())
          << '\n';
   }

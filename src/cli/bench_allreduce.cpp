@@ -84,6 +84,8 @@ std::shared_ptr<JsonLines> open_json(const BenchFlags& flags, const Job& job) {
 constexpr const char* kExamples = R"(Examples:
   tulle bench allreduce --transport threads --ranks 4 --dimension 2^20
   tulle bench allreduce --transport sim --ranks 64 --density 0.001 --algorithm all
+  tulle bench allreduce --transport sim --ranks 6 --dimension 14728266 --k 1% --teams 2
+  mpirun -n 4 tulle bench allreduce --dimension 2^24 --density 10% --value-coding qsgd:bits=4
   mpirun -n 4 tulle bench allreduce --dimension 2^24 --density 0.1% 1% 10% --json rows.jsonl --summary
 )";
 

@@ -13,73 +13,33 @@ namespace {
 
 constexpr std::string_view kAll = "all";
 
-[[noreturn]] void reject(const std::string& flag, const std::string& reason) {
-  throw CLI::ValidationError(flag, reason);
-}
-
-// The library's own words about a bad value, under the name of the flag.
-template <class Function>
-auto told_by(const std::string& flag, Function function) {
-  try {
-    return function();
-  } catch (const Error& error) {
-    reject(flag, error.what());
-  }
-}
-
-int parse_int(const std::string& flag, const std::string& text, int least, int most) {
-  const std::string allowed = fmt::format("'{}' is not a whole number from {} to {}", text, least, most);
-  try {
-    const std::uint64_t number = parse_count(text);
-    if (number >= static_cast<std::uint64_t>(least) && number <= static_cast<std::uint64_t>(most)) {
-      return static_cast<int>(number);
-    }
-  } catch (const Error&) {
-  }
-  reject(flag, allowed);
-}
-
-// A flag with one value, read by `parse(text)`.
-template <class Parse>
-CLI::Option* add(CLI::App& command, const std::string& flag, const std::string& values, const std::string& help,
-                 Parse parse) {
-  return command
-      .add_option_function<std::string>(
-          flag, [flag, parse](const std::string& text) { told_by(flag, [&] { parse(text); }); }, help)
-      ->type_name(values);
-}
-
-CLI::Option* add_int(CLI::App& command, const std::string& flag, const std::string& help, int least, int most,
-                     std::function<void(int)> store) {
-  return add(command, flag, fmt::format("{}..{}", least, most), help,
-             [=](const std::string& text) { store(parse_int(flag, text, least, most)); });
-}
-
-// A flag with several values, separated by spaces or commas.
-template <class Parse>
-CLI::Option* add_list(CLI::App& command, const std::string& flag, const std::string& values, const std::string& help,
-                      Parse parse) {
-  return command
-      .add_option_function<std::vector<std::string>>(
-          flag, [flag, parse](const std::vector<std::string>& texts) { told_by(flag, [&] { parse(texts); }); }, help)
-      ->type_name(values)
-      ->delimiter(',');
-}
-
 bool runs_here(const Algorithm& row, TransportChoice transport) {
   return row.needs == Needs::messages || transport == TransportChoice::mpi;
 }
 
-std::vector<std::string_view> names_allowed(TransportChoice transport) {
+std::vector<std::string_view> names_allowed(const RaceSpec& spec, TransportChoice transport) {
   std::vector<std::string_view> names = {kAuto};
   for (const Algorithm& row : registry()) {
-    if (row.kind == OperationKind::allreduce && runs_here(row, transport)) names.push_back(row.name);
+    const bool codes = spec.value_coding.coding == ValueCoding::raw || row.codes_values;
+    const bool races = row.kind == OperationKind::allreduce && row.takes == spec.takes && codes;
+    if (races && runs_here(row, transport)) names.push_back(row.name);
   }
   return names;
 }
 
-std::vector<std::string_view> resolve(const std::vector<std::string>& typed, TransportChoice transport) {
-  const std::vector<std::string_view> allowed = names_allowed(transport);
+// Why a row of the registry does not race.
+std::string_view why_not(const std::string& name, const RaceSpec& spec) {
+  for (const Algorithm& row : registry()) {
+    if (row.name != name || row.kind != OperationKind::allreduce) continue;
+    if (row.takes != spec.takes) return row.takes == Takes::accumulator ? "needs --k" : "does not take --k";
+    return row.needs == Needs::native_allreduce ? "needs mpirun" : "sends values as they are";
+  }
+  return "is not an algorithm for allreduce";
+}
+
+std::vector<std::string_view> resolve(const std::vector<std::string>& typed, const RaceSpec& spec,
+                                      TransportChoice transport) {
+  const std::vector<std::string_view> allowed = names_allowed(spec, transport);
   std::vector<std::string_view> names;
   const auto take = [&](std::string_view name) {
     if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
@@ -91,23 +51,48 @@ std::vector<std::string_view> resolve(const std::vector<std::string>& typed, Tra
     } else if (found != allowed.end()) {
       take(*found);
     } else {
-      const std::string_view why = name == "mpi_native" ? "needs mpirun" : "is not an algorithm for allreduce";
-      reject("--algorithm", fmt::format("'{}' {}; allowed here are {}, {}", name, why, kAll, fmt::join(allowed, ", ")));
+      reject("--algorithm", fmt::format("'{}' {}; allowed here are {}, {}", name, why_not(name, spec), kAll,
+                                        fmt::join(allowed, ", ")));
     }
   }
   return names;
 }
 
-TransportChoice resolve_transport(const BenchFlags& flags, const Job& job) {
-  const TransportChoice natural = job.is_under_mpirun ? TransportChoice::mpi : TransportChoice::threads;
-  if (job.is_under_mpirun && !TULLE_HAVE_MPI) {
-    reject("--transport", "this tulle was built without MPI: run it without mpirun, over threads or sim");
+}  // namespace
+
+namespace {
+
+ResidualMode residual_mode_from(const std::string& text) {
+  for (const ResidualMode mode : {ResidualMode::global, ResidualMode::partial, ResidualMode::local}) {
+    if (to_string(mode) == text) return mode;
   }
-  const TransportChoice choice = flags.transport ? transport_from(*flags.transport) : natural;
-  if (job.is_under_mpirun && choice != TransportChoice::mpi) {
-    reject("--transport", fmt::format("'{}' is not mpi, the only value allowed under mpirun", *flags.transport));
-  }
-  return choice;
+  throw Error(ErrorKind::bad_input, fmt::format("no residual mode is called '{}'; there are global, partial, local", text));
+}
+
+void add_coding_flags(CLI::App& command, RaceSpec& spec) {
+  add(command, "--index-coding", "NAME|smallest|auto", "of indices on the wire, see 'tulle list codecs' (auto)",
+      [&](const std::string& text) { spec.index_coding = text; });
+  add(command, "--value-coding", "NAME[:OPTIONS]", "of sums on the wire, for example qsgd:bits=4 (raw)",
+      [&](const std::string& text) { spec.value_coding = parse_value_codec(text); });
+  command.add_flag("--code-contributions", spec.codes_contributions, "code values on their way to their owners as well");
+}
+
+// The rows that select while they communicate.
+void add_selection_flags(CLI::App& command, BenchFlags& flags) {
+  RaceSpec& spec = flags.spec;
+  add_list(command, "--k", "K|SHARE", "race rows that deliver about K values of dense gradients: 147K, 1%",
+           [&](const auto& texts) { flags.ks = texts; });
+  add_int(command, "--teams", "of spardl; divides the ranks (1)", 1, 65536, [&](int number) { spec.teams = number; });
+  add(command, "--team-gather", "r_sag|b_sag|auto", "how teams synchronize (auto)",
+      [&](const std::string& text) { spec.team_gather = text; });
+  add(command, "--residual", "global|partial|local", "what comes back of what is not delivered (global)",
+      [&](const std::string& text) { spec.residual = residual_mode_from(text); });
+}
+
+// A number of values, or a share of them.
+double density_from(const std::string& text, std::uint64_t dimension) {
+  if (text.find_first_of("%.") != std::string::npos) return parse_share(text);
+  return static_cast<double>(parse_count(text)) / static_cast<double>(std::max<std::uint64_t>(dimension, 1));
 }
 
 }  // namespace
@@ -132,12 +117,9 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
       [&](const std::string& text) { spec.op = op_from(text); });
   add_list(command, "--algorithm", "NAME|auto|all", "which rows of 'tulle list' race (all)",
            [&](const auto& texts) { flags.algorithm_names = texts; });
-  add(command, "--transport", TULLE_HAVE_MPI ? "mpi|threads|sim" : "threads|sim",
-      "how messages travel (mpi under mpirun, else threads)", [&](const std::string& text) {
-        transport_from(text);
-        flags.transport = text;
-      });
-  add_int(command, "--ranks", "of threads and sim (4)", 1, 65536, [&](int number) { flags.ranks = number; });
+  add_coding_flags(command, spec);
+  add_selection_flags(command, flags);
+  add_launch_flags(command, flags.launch_flags);
   add_int(command, "--repeats", "timed laps; the median counts (9; in sim, where all are equal, 1)", 1, 1000000,
           [&](int number) { flags.repeats = number; });
   add_int(command, "--warmup", "laps before them (2)", 1, 1000000, [&](int number) { spec.warmup = number; });
@@ -151,12 +133,19 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
 }
 
 void finish(BenchFlags& flags, const Job& job) {
-  flags.launch.transport = resolve_transport(flags, job);
-  const bool is_mpi = flags.launch.transport == TransportChoice::mpi;
-  if (flags.ranks && is_mpi) reject("--ranks", "is for --transport threads and sim; mpirun -n says how many there are");
-  flags.launch.ranks = flags.ranks.value_or(4);
+  flags.launch = resolve_launch(flags.launch_flags, job);
   flags.spec.repeats = flags.repeats.value_or(flags.launch.transport == TransportChoice::sim ? 1 : 9);
-  flags.spec.algorithms = resolve(flags.algorithm_names, flags.launch.transport);
+  if (!flags.ks.empty()) {
+    flags.spec.takes = Takes::accumulator;
+    if (flags.spec.type != ValueType::f32) reject("--type", "gradients of --k are f32");
+    if (flags.spec.op.code() != OpCode::sum) reject("--op", "gradients of --k are summed");
+    flags.densities.clear();
+    for (const std::string& text : flags.ks) {
+      flags.densities.push_back(told_by("--k", [&] { return density_from(text, flags.spec.dimension); }));
+      if (flags.densities.back() > 1) reject("--k", fmt::format("'{}' is more than the dimension", text));
+    }
+  }
+  flags.spec.algorithms = resolve(flags.algorithm_names, flags.spec, flags.launch.transport);
   told_by("--op", [&] { flags.spec.op.require_defined_on(flags.spec.type); });
 }
 

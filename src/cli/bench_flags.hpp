@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/launch.hpp"
+#include "cli/flags.hpp"
 #include "cli/race.hpp"
 
 namespace tulle::cli {
@@ -20,10 +20,10 @@ struct BenchFlags {
   bool summary = false;
 
   // As they were typed, until finish().
+  std::vector<std::string> ks;
   std::vector<std::string> algorithm_names = {"all"};
-  std::optional<int> ranks;
+  LaunchFlags launch_flags;
   std::optional<int> repeats;
-  std::optional<std::string> transport;
 };
 
 /// Adds the flags to `command`. A value that is not allowed throws CLI::ValidationError naming the flag and what is.

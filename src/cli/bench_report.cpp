@@ -15,6 +15,15 @@ std::vector<Column> columns() {
           {"speed-up", "(times)", Align::right, 8}, {"check", "", Align::left, 6}};
 }
 
+std::vector<Column> columns_of_selections() {
+  return {{"density", "", Align::right, 8},        {"k", "(values)", Align::right, 9},
+          {"algorithm", "", Align::left, 18},      {"time", "(us)", Align::right, 10},
+          {"select", "(us)", Align::right, 9},     {"depth", "", Align::right, 5},
+          {"messages", "(/rank)", Align::right, 8}, {"words", "(/rank)", Align::right, 10},
+          {"sent/rank", "(B)", Align::right, 11},  {"result", "(values)", Align::right, 9},
+          {"check", "", Align::left, 6}};
+}
+
 std::string name_of(const RaceRow& row) {
   return row.algorithm == row.chosen ? std::string(row.algorithm) : fmt::format("{}={}", row.algorithm, row.chosen);
 }
@@ -43,7 +52,8 @@ const RaceRow* reference_of(std::span<const RaceRow> rows) {
   return reference;
 }
 
-BenchTable::BenchTable(const BenchRun& run) : run_(run), table_(columns(), "# ") {}
+BenchTable::BenchTable(const BenchRun& run)
+    : run_(run), table_(run.selects() ? columns_of_selections() : columns(), "# ") {}
 
 std::string BenchTable::header() const {
   const RaceSpec& spec = run_.spec;
@@ -58,6 +68,8 @@ std::string BenchTable::header() const {
     text += fmt::format("# times are virtual: {:.3g} us per message, {:.3g} ns per byte; no clock was read\n",
                         profile.alpha_seconds * 1e6, profile.beta_seconds_per_byte * 1e9);
   }
+  text += codings_line();
+  if (run_.selects()) return text + selections_legend() + table_.header();
   text += fmt::format("# time: median of {} repeat(s), slowest rank; algbw: size / time; busbw: algbw * 2(P-1)/P\n",
                       spec.repeats);
   text +=
@@ -65,10 +77,43 @@ std::string BenchTable::header() const {
   return text + table_.header();
 }
 
+std::string BenchTable::codings_line() const {
+  const RaceSpec& spec = run_.spec;
+  return fmt::format("# indices: {}; values: {}{}\n", spec.index_coding, to_string(spec.value_coding),
+                     spec.codes_contributions ? ", contributions too" : "");
+}
+
+std::string BenchTable::selections_legend() const {
+  const RaceSpec& spec = run_.spec;
+  return fmt::format(
+      "# residuals: {}; teams of spardl: {}\n"
+      "# time: median of {} repeat(s), slowest rank, selection included; select: selection alone\n"
+      "# words: 4-byte words of indices and values through one rank's port, in the busier direction; depth: longest\n"
+      "# chain of messages, which the simulator counts; check: result and residuals add up, all ranks the same\n#\n",
+      to_string(spec.residual), spec.teams, spec.repeats);
+}
+
+std::vector<std::string> BenchTable::cells_of_selection(const RaceRow& row) const {
+  const auto microseconds = [&](double seconds) { return row.seconds ? fmt::format("{:.1f}", seconds * 1e6) : "-"; };
+  return {fmt::format("{:g}", row.density),
+          fmt::format("{}", row.nnz),
+          name_of(row),
+          microseconds(row.seconds ? row.seconds->median : 0),
+          microseconds(row.select_seconds),
+          row.depth > 0 ? fmt::format("{}", row.depth) : "-",
+          fmt::format("{}", row.messages_max),
+          fmt::format("{}", row.data_bytes_max / 4),
+          row.bytes_sent_max ? fmt::format("{}", *row.bytes_sent_max) : "-",
+          fmt::format("{}", row.nnz_result),
+          row.verified ? "OK" : "FAILED: " + row.failure};
+}
+
 std::string BenchTable::rows(std::span<const RaceRow> rows) const {
   const RaceRow* const reference = reference_of(rows);
   std::string text;
-  for (const RaceRow& row : rows) text += table_.row(cells(row, reference));
+  for (const RaceRow& row : rows) {
+    text += table_.row(run_.selects() ? cells_of_selection(row) : cells(row, reference));
+  }
   return text;
 }
 
@@ -111,7 +156,20 @@ std::string bench_json(const BenchRun& run, const RaceRow& row) {
   object["seconds_are_virtual"] = run.is_virtual();
   object["bytes_sent_max"] = or_null(row.bytes_sent_max);
   object["bytes_sent_total"] = or_null(row.bytes_sent_total);
+  if (row.wire_bytes_sent_max) object["wire_bytes_sent_max"] = *row.wire_bytes_sent_max;
+  if (row.wire_bytes_sent_total) object["wire_bytes_sent_total"] = *row.wire_bytes_sent_total;
   object["messages"] = row.messages;
+  object["messages_max"] = row.messages_max;
+  object["data_bytes_max"] = row.data_bytes_max;
+  if (row.depth > 0) object["depth"] = row.depth;
+  object["index_coding"] = run.spec.index_coding;
+  object["value_coding"] = to_string(run.spec.value_coding);
+  if (run.selects()) {
+    object["k"] = row.nnz;
+    object["select_seconds"] = row.select_seconds;
+    object["teams"] = run.spec.teams;
+    object["residual"] = to_string(run.spec.residual);
+  }
   object["nnz_result"] = row.nnz_result;
   object["verified"] = row.verified;
   if (!row.verified) object["failure"] = row.failure;

@@ -20,6 +20,8 @@ struct BenchRun {
   Machine machine;
   std::string timestamp;
 
+  /// Rows that select while they communicate.
+  bool selects() const { return spec.takes == Takes::accumulator; }
   bool is_virtual() const { return transport == "sim"; }
   double dense_bytes() const { return static_cast<double>(spec.dimension) * static_cast<double>(size_of(spec.type)); }
 };
@@ -36,7 +38,10 @@ class BenchTable {
   std::string rows(std::span<const RaceRow> rows) const;
 
  private:
+  std::string codings_line() const;
+  std::string selections_legend() const;
   std::vector<std::string> cells(const RaceRow& row, const RaceRow* reference) const;
+  std::vector<std::string> cells_of_selection(const RaceRow& row) const;
 
   const BenchRun& run_;
   Table table_;

@@ -13,5 +13,12 @@ using Action = std::function<int()>;
 /// Each adds itself to `parent` and sets `action` when it is the one that was typed.
 void add_list_command(CLI::App& parent, Action& action);
 void add_bench_allreduce_command(CLI::App& parent, Action& action);
+void add_train_linear_command(CLI::App& parent, Action& action);
+void add_predict_command(CLI::App& parent, Action& action);
+void add_convert_command(CLI::App& parent, Action& action);
+void add_generate_command(CLI::App& parent, Action& action);
+void add_featurize_text_command(CLI::App& parent, Action& action);
+void add_report_command(CLI::App& parent, Action& action);
+void add_watch_command(CLI::App& parent, Action& action);
 
 }  // namespace tulle::cli

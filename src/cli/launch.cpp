@@ -36,19 +36,20 @@ void print_error(std::string_view message) {
   std::_Exit(1);
 }
 
-int run_rank(Communicator communicator, const std::function<int(Track&)>& body) {
-  RankTrack track(std::move(communicator));
+using RankBody = std::function<int(Communicator)>;
+
+int run_rank(Communicator communicator, const RankBody& body) {
   try {
-    const int code = body(track);
-    return track.leads() ? code : 0;
+    const int code = body(communicator);
+    return communicator.rank() == 0 ? code : 0;
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    fail_alone(track.first_rank(), error);
+    fail_alone(communicator.rank(), error);
   }
 }
 
-int launch_threads(int ranks, const std::function<int(Track&)>& body) {
+int launch_threads(int ranks, const RankBody& body) {
   int code_of_leader = 0;
   run_threads(ranks, [&](Communicator& communicator) {
     const int code = run_rank(communicator, body);
@@ -57,9 +58,19 @@ int launch_threads(int ranks, const std::function<int(Track&)>& body) {
   return code_of_leader;
 }
 
-int launch_sim(int ranks, const std::function<int(Track&)>& body) {
-  SimTrack track({.ranks = ranks});
+int launch_sim(const LaunchOptions& options, const std::function<int(Track&)>& body) {
+  SimTrack track({.ranks = options.ranks, .profile = options.profile});
   return body(track);
+}
+
+int launch_sim_tasks(const LaunchOptions& options, const RankTask& body) {
+  SimWorld world({.ranks = options.ranks, .profile = options.profile});
+  int code_of_leader = 0;
+  world.run([&](Communicator& communicator) -> Task<> {
+    const int code = co_await body(communicator, linear::Waiting::awaits);
+    if (communicator.rank() == 0) code_of_leader = code;
+  });
+  return code_of_leader;
 }
 
 #if TULLE_HAVE_MPI
@@ -74,7 +85,7 @@ int launch_sim(int ranks, const std::function<int(Track&)>& body) {
   std::_Exit(1);
 }
 
-int launch_mpi(const std::function<int(Track&)>& body) {
+int launch_mpi(const RankBody& body) {
   const MpiSession session;
   Communicator communicator = mpi_communicator(MPI_COMM_WORLD);
   try {
@@ -84,10 +95,21 @@ int launch_mpi(const std::function<int(Track&)>& body) {
   }
 }
 #else
-int launch_mpi(const std::function<int(Track&)>&) {
+int launch_mpi(const RankBody&) {
   throw Error(ErrorKind::unsupported, "this tulle was built without MPI");
 }
 #endif
+
+int launch_any(const LaunchOptions& options, const RankBody& body_of_rank, const std::function<int()>& simulate) {
+  return guarded([&] {
+    switch (options.transport) {
+      case TransportChoice::mpi: return launch_mpi(body_of_rank);
+      case TransportChoice::threads: return launch_threads(options.ranks, body_of_rank);
+      case TransportChoice::sim: return simulate();
+    }
+    return 1;
+  });
+}
 
 }  // namespace
 
@@ -120,17 +142,28 @@ std::string mpi_library() {
 #endif
 }
 
-int launch(const LaunchOptions& options, const std::function<int(Track&)>& body) {
+int guarded(const std::function<int()>& body) {
   try {
-    switch (options.transport) {
-      case TransportChoice::mpi: return launch_mpi(body);
-      case TransportChoice::threads: return launch_threads(options.ranks, body);
-      case TransportChoice::sim: return launch_sim(options.ranks, body);
-    }
+    return body();
   } catch (const std::exception& error) {
     print_error(error.what());
+    return 1;
   }
-  return 1;
+}
+
+int launch(const LaunchOptions& options, const std::function<int(Track&)>& body) {
+  const RankBody body_of_rank = [&](Communicator communicator) {
+    RankTrack track(std::move(communicator));
+    return body(track);
+  };
+  return launch_any(options, body_of_rank, [&] { return launch_sim(options, body); });
+}
+
+int launch_tasks(const LaunchOptions& options, const RankTask& body) {
+  const RankBody body_of_rank = [&](Communicator communicator) {
+    return linear::run_blocking(body(std::move(communicator), linear::Waiting::blocks));
+  };
+  return launch_any(options, body_of_rank, [&] { return launch_sim_tasks(options, body); });
 }
 
 }  // namespace tulle::cli

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "cli/track.hpp"
+#include "tulle/linear/waiting.hpp"
 
 namespace tulle::cli {
 
@@ -30,12 +31,19 @@ std::string mpi_library();
 
 struct LaunchOptions {
   TransportChoice transport = TransportChoice::threads;
-  int ranks = 4;  ///< of threads and sim; mpirun decides otherwise
+  int ranks = 4;    ///< of threads and sim; mpirun decides otherwise
+  Profile profile;  ///< of sim
 };
 
 /// Runs `body` once for each thread or process that speaks for ranks. Gives what `body` gives to the leader, and 0 to
 /// the others. On an exception it prints what happened, once, and gives 1; under MPI it then ends the process, because
 /// MPI_Finalize would wait for ranks that may be gone.
 int launch(const LaunchOptions& options, const std::function<int(Track&)>& body);
+/// The same for a task of each rank's, which awaits in simulation, where all share a thread, and blocks elsewhere.
+using RankTask = std::function<Task<int>(Communicator, linear::Waiting)>;
+int launch_tasks(const LaunchOptions& options, const RankTask& body);
+
+/// Runs a command of one process: prints what an exception says and gives 1.
+int guarded(const std::function<int()>& body);
 
 }  // namespace tulle::cli

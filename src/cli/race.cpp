@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <memory>
 #include <set>
 
+#include "cli/course.hpp"
 #include "cli/verify.hpp"
+#include "cli/wire_counter.hpp"
 #include "tulle/base/philox.hpp"
 #include "tulle/stream/reduce.hpp"
 
@@ -22,6 +24,8 @@ struct Contender {
   std::vector<AlgorithmState> states;  // what auto has learned, for each local rank
   std::set<std::string_view> checked;  // the rows whose results were compared
   std::vector<double> seconds;
+  std::vector<double> select_seconds;
+  std::uint64_t wire_bytes = 0;  // of this host in the timed laps
 };
 
 class Race {
@@ -30,37 +34,25 @@ class Race {
       : track_(track), spec_(spec), density_(density), progress_(progress) {}
 
   std::vector<RaceRow> run() {
-    make_inputs();
+    make_course();
     make_contenders();
     for (int i = 0; i < spec_.warmup; ++i) run_all_once(false);
     for (int i = 0; i < spec_.repeats; ++i) run_all_once(true);
     std::vector<RaceRow> rows;
     for (Contender& contender : contenders_) {
       if (contender.row.verified) contender.row.seconds = quartiles(contender.seconds);
+      if (contender.row.verified) contender.row.select_seconds = quartiles(contender.select_seconds).median;
+      if (has_wire_counter()) count_wire(contender);
       rows.push_back(contender.row);
     }
     return rows;
   }
 
  private:
-  void make_inputs() {
+  void make_course() {
     report(0, "making inputs");
-    SyntheticSpec input{
-        .type = spec_.type,
-        .dimension = spec_.dimension,
-        .nnz = static_cast<std::uint64_t>(std::llround(density_ * static_cast<double>(spec_.dimension))),
-        .overlap = spec_.overlap,
-        .ranks = track_.ranks(),
-        .seed = spec_.seed};
-    for (int local = 0; local < track_.local_ranks(); ++local) {
-      input.rank = track_.first_rank() + local;
-      sparse_inputs_.push_back(synthetic_stream(input));
-    }
-    report(0, "making the serial sum");
-    if (track_.leads()) expected_ = serial_reduction(input, spec_.op);
-    if (spec_.input == RaceInput::sparse) return;
-    if (!std::any_of(spec_.algorithms.begin(), spec_.algorithms.end(), wants_dense_input)) return;
-    for (const AnyStream& sparse : sparse_inputs_) dense_inputs_.push_back(to_dense(sparse, spec_.op));
+    const bool selects = spec_.takes == Takes::accumulator;
+    course_ = selects ? make_accumulator_course(track_, spec_, density_) : make_stream_course(track_, spec_, density_);
   }
 
   void make_contenders() {
@@ -69,9 +61,9 @@ class Race {
       contender.row.algorithm = algorithm;
       contender.row.is_dense = wants_dense_input(algorithm);
       contender.row.density = density_;
-      contender.row.nnz = sparse_inputs_.front().nnz();
+      contender.row.nnz = course_->nnz();
       contender.row.verified = true;  // until it is not
-      contender.states.resize(sparse_inputs_.size());
+      contender.states.resize(static_cast<std::size_t>(track_.local_ranks()));
       order_.push_back(contenders_.size());
       contenders_.push_back(std::move(contender));
     }
@@ -89,52 +81,82 @@ class Race {
   }
 
   void run_once(Contender& contender, bool is_timed) {
-    const CallOptions options{.algorithm = contender.row.algorithm,
-                              .op = spec_.op,
-                              .deadline_seconds = spec_.deadline_seconds,
-                              .checksum = spec_.checksum};
+    const CallOptions options = options_of(contender.row);
     wait_for_all();
-    const bool gets_dense = contender.row.is_dense && spec_.input == RaceInput::matching;
-    const Lap lap = track_.run(gets_dense ? dense_inputs_ : sparse_inputs_, options, contender.states);
+    const std::uint64_t wire_before = has_wire_counter() ? wire_bytes_sent() : 0;
+    const Lap lap = course_->run(contender.row, options, contender.states);
     contender.row.chosen = lap.outcomes.front().algorithm;
     contender.row.nnz_result = lap.outcomes.front().stream.nnz();
     if (contender.checked.insert(contender.row.chosen).second) verify(contender.row, lap);
-    count(contender, lap, is_timed);
+    count(contender, lap, is_timed);  // in which ranks meet, so the lap's messages have left
+    if (is_timed && has_wire_counter()) contender.wire_bytes += wire_bytes_sent() - wire_before;
+  }
+
+  CallOptions options_of(const RaceRow& row) const {
+    CallOptions options{.algorithm = row.algorithm,
+                        .op = spec_.op,
+                        .index_coding = spec_.index_coding,
+                        .value_coding = spec_.value_coding,
+                        .codes_contributions = spec_.codes_contributions,
+                        .residual = spec_.residual,
+                        .teams = spec_.teams,
+                        .team_gather = spec_.team_gather,
+                        .deadline_seconds = spec_.deadline_seconds,
+                        .checksum = spec_.checksum};
+    if (spec_.takes == Takes::accumulator) options.k = row.nnz;
+    return options;
   }
 
   void wait_for_all() { track_.agree({0}, Op::max()); }
 
-  // The serial sum on rank 0, and equal bits on all ranks.
+  // The right values as far as each rank can tell, and equal bits on all of them.
   void verify(RaceRow& row, const Lap& lap) {
-    const AnyStream& result = lap.outcomes.front().stream;
-    const bool is_wrong = track_.leads() && !means_the_same(result, expected_, spec_.op, track_.ranks());
-    double lowest = bits_of(result), highest = lowest;
+    const std::string fault = course_->fault_of(lap);
+    double lowest = bits_of(lap.outcomes.front().stream), highest = lowest;
     for (const Outcome& outcome : lap.outcomes) {
       lowest = std::min<double>(lowest, bits_of(outcome.stream));
       highest = std::max<double>(highest, bits_of(outcome.stream));
     }
-    const std::vector<double> all = track_.agree({is_wrong ? 1.0 : 0.0, highest, -lowest}, Op::max());
-    if (all[0] != 0) row.failure = "is not the serial sum";
+    const std::vector<double> all = track_.agree({fault.empty() ? 0.0 : 1.0, highest, -lowest}, Op::max());
+    if (all[0] != 0) row.failure = fault.empty() ? "is wrong elsewhere" : fault;
     if (all[1] != -all[2]) row.failure += row.failure.empty() ? "ranks differ" : ", and ranks differ";
     row.verified = row.failure.empty();
   }
 
   void count(Contender& contender, const Lap& lap, bool is_timed) {
-    std::uint64_t most_bytes = 0, bytes = 0, messages = 0;
+    std::uint64_t most_bytes = 0, bytes = 0, messages = 0, most_data = 0, most_messages = 0;
+    double depth = 0, select_seconds = 0;
     for (const Outcome& outcome : lap.outcomes) {
       most_bytes = std::max(most_bytes, outcome.counts.bytes_sent);
+      most_data = std::max({most_data, outcome.counts.data_bytes_sent, outcome.counts.data_bytes_received});
+      most_messages = std::max(most_messages, outcome.counts.messages_sent);
+      depth = std::max<double>(depth, outcome.counts.depth);
+      select_seconds = std::max(select_seconds, outcome.select_seconds);
       bytes += outcome.counts.bytes_sent;
       messages += outcome.counts.messages_sent;
     }
-    const std::vector<double> largest = track_.agree({lap.seconds, static_cast<double>(most_bytes)}, Op::max());
+    const std::vector<double> largest =
+        track_.agree({lap.seconds, static_cast<double>(most_bytes), static_cast<double>(most_data),
+                      static_cast<double>(most_messages), depth, select_seconds},
+                     Op::max());
     const std::vector<double> sums =
         track_.agree({static_cast<double>(bytes), static_cast<double>(messages)}, Op::sum());
     if (is_timed) contender.seconds.push_back(largest[0]);
+    if (is_timed) contender.select_seconds.push_back(largest[5]);
+    contender.row.data_bytes_max = static_cast<std::uint64_t>(largest[2]);
+    contender.row.messages_max = static_cast<std::uint64_t>(largest[3]);
+    contender.row.depth = static_cast<std::uint64_t>(largest[4]);
     contender.row.messages = static_cast<std::uint64_t>(sums[1]);
     const Algorithm* const row = row_of(contender.row.chosen);
     if (row->needs == Needs::native_allreduce) return;  // what MPI sends is not ours to count
     contender.row.bytes_sent_max = static_cast<std::uint64_t>(largest[1]);
     contender.row.bytes_sent_total = static_cast<std::uint64_t>(sums[0]);
+  }
+
+  void count_wire(Contender& contender) {
+    const double mean = static_cast<double>(contender.wire_bytes) / spec_.repeats;
+    contender.row.wire_bytes_sent_max = static_cast<std::uint64_t>(track_.agree({mean}, Op::max())[0]);
+    contender.row.wire_bytes_sent_total = static_cast<std::uint64_t>(track_.agree({mean}, Op::sum())[0]);
   }
 
   void report(std::uint64_t steps, std::string_view what) {
@@ -145,9 +167,7 @@ class Race {
   const RaceSpec& spec_;
   double density_;
   Progress* progress_;
-  std::vector<AnyStream> sparse_inputs_;
-  std::vector<AnyStream> dense_inputs_;
-  AnyStream expected_;  // on the leader alone
+  std::unique_ptr<Course> course_;
   std::vector<Contender> contenders_;
   std::vector<std::size_t> order_;
   Philox shuffler_{spec_.seed};

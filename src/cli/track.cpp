@@ -12,6 +12,15 @@ double steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+template <class Call>
+Lap timed(Call call) {
+  Lap lap;
+  const double start = steady_seconds();
+  lap.outcomes.push_back(call());
+  lap.seconds = steady_seconds() - start;
+  return lap;
+}
+
 }  // namespace
 
 std::string_view RankTrack::transport() const {
@@ -20,11 +29,11 @@ std::string_view RankTrack::transport() const {
 
 Lap RankTrack::run(std::span<const AnyStream> inputs, const CallOptions& options, std::span<AlgorithmState> states) {
   AnyStream stream = inputs.front();
-  Lap lap;
-  const double start = steady_seconds();
-  lap.outcomes.push_back(allreduce(communicator_, stream, options, &states.front()));
-  lap.seconds = steady_seconds() - start;
-  return lap;
+  return timed([&] { return allreduce(communicator_, stream, options, &states.front()); });
+}
+
+Lap RankTrack::run(std::span<const Accumulator> inputs, const CallOptions& options, std::span<AlgorithmState> states) {
+  return timed([&] { return allreduce(communicator_, inputs.front(), options, &states.front()); });
 }
 
 std::vector<double> RankTrack::agree(std::vector<double> values, const Op& op) {
@@ -36,18 +45,31 @@ std::vector<double> RankTrack::agree(std::vector<double> values, const Op& op) {
   return Stream<double>(stream).to_vector(op);
 }
 
-Lap SimTrack::run(std::span<const AnyStream> inputs, const CallOptions& options, std::span<AlgorithmState> states) {
+Lap SimTrack::run_ranks(std::size_t ranks,
+                        const std::function<Request<Outcome>(Communicator&, std::size_t rank)>& start) {
   Lap lap;
-  lap.outcomes.resize(inputs.size());
+  lap.outcomes.resize(ranks);
   const Program program = [&](Communicator& communicator) -> Task<> {
     const auto rank = static_cast<std::size_t>(communicator.rank());
-    auto request = iallreduce(communicator, inputs[rank], options, &states[rank]);
+    auto request = start(communicator, rank);
     lap.outcomes[rank] = co_await request;
   };
   SimWorld world(options_);
   world.run(program);
   lap.seconds = world.elapsed_seconds();
   return lap;
+}
+
+Lap SimTrack::run(std::span<const AnyStream> inputs, const CallOptions& options, std::span<AlgorithmState> states) {
+  return run_ranks(inputs.size(), [&](Communicator& communicator, std::size_t rank) {
+    return iallreduce(communicator, inputs[rank], options, &states[rank]);
+  });
+}
+
+Lap SimTrack::run(std::span<const Accumulator> inputs, const CallOptions& options, std::span<AlgorithmState> states) {
+  return run_ranks(inputs.size(), [&](Communicator& communicator, std::size_t rank) {
+    return iallreduce(communicator, inputs[rank], options, &states[rank]);
+  });
 }
 
 }  // namespace tulle::cli

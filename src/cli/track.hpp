@@ -4,6 +4,7 @@
 // thread speaks for all. Whoever measures writes the same for both: run the local ranks, then agree with the others.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -32,6 +33,8 @@ class Track {
 
   /// One input and one state for each local rank.
   virtual Lap run(std::span<const AnyStream> inputs, const CallOptions& options, std::span<AlgorithmState> states) = 0;
+  virtual Lap run(std::span<const Accumulator> inputs, const CallOptions& options,
+                  std::span<AlgorithmState> states) = 0;
   /// Reduces values element by element over all threads that run this code, which also makes them wait for each other.
   virtual std::vector<double> agree(std::vector<double> values, const Op& op) = 0;
 };
@@ -45,6 +48,7 @@ class RankTrack final : public Track {
   int first_rank() const override { return communicator_.rank(); }
   int local_ranks() const override { return 1; }
   Lap run(std::span<const AnyStream> inputs, const CallOptions& options, std::span<AlgorithmState> states) override;
+  Lap run(std::span<const Accumulator> inputs, const CallOptions& options, std::span<AlgorithmState> states) override;
   std::vector<double> agree(std::vector<double> values, const Op& op) override;
 
  private:
@@ -60,9 +64,12 @@ class SimTrack final : public Track {
   int first_rank() const override { return 0; }
   int local_ranks() const override { return options_.ranks; }
   Lap run(std::span<const AnyStream> inputs, const CallOptions& options, std::span<AlgorithmState> states) override;
+  Lap run(std::span<const Accumulator> inputs, const CallOptions& options, std::span<AlgorithmState> states) override;
   std::vector<double> agree(std::vector<double> values, const Op&) override { return values; }
 
  private:
+  Lap run_ranks(std::size_t ranks, const std::function<Request<Outcome>(Communicator&, std::size_t rank)>& start);
+
   SimOptions options_;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "tulle/base/crc32c.hpp"
 #include "tulle/stream/reduce.hpp"
@@ -62,6 +63,20 @@ bool means_the_same(const AnyStream& a, const AnyStream& b, const Op& op, int ra
     if (!pieces_equal(slice(a, piece), slice(b, piece), op, allowed)) return false;
   }
   return true;
+}
+
+// Coding may leave little of a value, but it does not turn a sum round: unbiased, it keeps the length along the true
+// sum, and with a bias of its own still a good part of it.
+bool points_the_same_way(const AnyStream& got, const AnyStream& expected) {
+  if (got.type() != expected.type() || got.dimension() != expected.dimension()) return false;
+  const ValueType type = compute_type(got.type());
+  const AnyStream left = to_dense(convert(got, type), Op::sum()), right = to_dense(convert(expected, type), Op::sum());
+  return visit_compute_type(type, [&]<class V>() {
+    const auto a = Stream<V>(left).values(), b = Stream<V>(right).values();
+    const double along = std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
+    const double length = std::inner_product(b.begin(), b.end(), b.begin(), 0.0);
+    return length == 0 ? along == 0 : along > 0.3 * length && along < 1.7 * length;
+  });
 }
 
 std::uint32_t bits_of(const AnyStream& stream) {

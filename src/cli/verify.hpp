@@ -12,6 +12,9 @@ namespace tulle::cli {
 /// The inputs of all spec.ranks ranks reduced one after the other, in rank order. Holds two of them at a time.
 AnyStream serial_reduction(SyntheticSpec spec, const Op& op);
 
+/// For sums whose values were coded: about as long as `expected` in its direction. REQUIRES: equal shapes.
+bool points_the_same_way(const AnyStream& got, const AnyStream& expected);
+
 /// True where both mean the same vector, whatever their layouts. Products of floats may differ by rounding; other
 /// results are exact, because synthetic values are small integers.
 bool means_the_same(const AnyStream& a, const AnyStream& b, const Op& op, int ranks);

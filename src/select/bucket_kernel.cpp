@@ -30,22 +30,16 @@ constexpr std::size_t kManyKeys = 128;
 
 constexpr std::size_t round_up(std::size_t count, std::size_t unit) { return (count + unit - 1) / unit * unit; }
 
-// Zeros for readers of whole vectors, words and rows; up to a vector more than `count`.
-template <class K>
-void append_zeros(K* end, std::size_t count) {
-  const Tag<K> tag;
-  for (std::size_t p = 0; p < count; p += hn::Lanes(tag)) hn::StoreU(hn::Zero(tag), tag, end + p);
-}
-
-// Followed by `zeros` zeros.
+// Followed by a word's worth of zeros.
 template <class V, class K>
-void make_keys(const V* values, std::size_t count, Key end_key, std::size_t zeros, K* keys) {
+void make_keys(const V* values, std::size_t count, Key end_key, K* keys) {
   const auto end = static_cast<K>(std::min<Key>(end_key, std::numeric_limits<K>::max()));
   for (std::size_t i = 0; i < count; ++i) {
     const K key = magnitude_key(values[i]);
     keys[i] = key < end ? key : K{0};
   }
-  append_zeros(keys + count, zeros);
+  const Tag<K> tag;
+  for (std::size_t p = 0; p < 64; p += hn::Lanes(tag)) hn::StoreU(hn::Zero(tag), tag, keys + count + p);
 }
 
 // ranks[i]: how many keys are larger than keys[i]. REQUIRES: room, in both arrays, up to a multiple of two vectors.
@@ -112,24 +106,17 @@ std::size_t keep_top(const K* ranks, std::size_t count, std::size_t k, K* positi
   return below;
 }
 
-// The largest key of each of `columns` columns and, unless `rows` is null, the row in which it is first.
+// The largest key of each of `columns` columns; values of a last row that is not full are left out.
 template <class K>
-void column_maxima(const K* keys, std::size_t count, std::size_t columns, K* maxima, K* rows) {
+void column_maxima(const K* keys, std::size_t count, std::size_t columns, K* maxima) {
   const Tag<K> tag;
   for (std::size_t column = 0; column < columns; column += hn::Lanes(tag)) {
     auto largest = hn::Zero(tag);
-    for (std::size_t i = column; i < count; i += columns) largest = hn::Max(largest, hn::LoadU(tag, keys + i));
-    hn::StoreU(hn::IfThenElseZero(hn::FirstN(tag, columns - column), largest), tag, maxima + column);
-    if (rows == nullptr) continue;
-    auto row_of_largest = hn::Zero(tag);
-    for (std::size_t row = (count - 1) / columns; row > 0; --row) {
-      const auto is_here = hn::Eq(hn::LoadU(tag, keys + row * columns + column), largest);
-      row_of_largest = hn::IfThenElse(is_here, hn::Set(tag, static_cast<K>(row)), row_of_largest);
+    for (std::size_t row = 0; row + columns <= count; row += columns) {
+      largest = hn::Max(largest, hn::LoadU(tag, keys + row + column));
     }
-    const auto is_first = hn::Eq(hn::LoadU(tag, keys + column), largest);
-    hn::StoreU(hn::IfThenZeroElse(is_first, row_of_largest), tag, rows + column);
+    hn::StoreU(largest, tag, maxima + column);
   }
-  append_zeros(maxima + round_up(columns, hn::Lanes(tag)), 2 * kLanes);
 }
 
 // A key that at least k of `keys` reach, and not many more; 1 where finding one would not pay.
@@ -138,7 +125,7 @@ K bound_of_kth(const K* keys, std::size_t count, std::size_t k, BucketScratch<V>
   const std::size_t columns = round_up(2 * k, kLanes);
   if (columns > kManyKeys || columns * 4 > count) return 1;
   K* const maxima = scratch.few_keys.data();
-  column_maxima<K>(keys, count, columns, maxima, nullptr);
+  column_maxima(keys, count, columns, maxima);
   rank_keys(maxima, columns, scratch.ranks.data());
   K bound = std::numeric_limits<K>::max();
   for (std::size_t i = 0; i < columns; ++i) bound = std::min(bound, scratch.ranks[i] < k ? maxima[i] : bound);
@@ -163,57 +150,29 @@ void mark_keys(const K* keys, std::size_t words_count, K bound, std::uint64_t* w
 }
 
 template <class V>
-std::size_t exact(const V* values, std::size_t count, std::size_t k, Key end_key, BucketScratch<V>& scratch) {
-  auto* const keys = scratch.keys.data();
-  auto* const few_keys = scratch.few_keys.data();
-  auto* const positions = scratch.positions.data();
-  make_keys(values, count, end_key, 64, keys);
-  const auto bound = bound_of_kth(keys, count, k, scratch);
+std::size_t candidates(const V* values, std::size_t count, std::size_t k, Key end_key, BucketScratch<V>& scratch) {
   const std::size_t words = (count + 63) / 64;
-  mark_keys(keys, words, bound, scratch.words.data());
-  const std::size_t few = emit_occupied(scratch.words.data(), words, keys, 0, {positions, few_keys});
+  auto* const keys = scratch.keys.data();
+  make_keys(values, count, end_key, keys);
+  mark_keys(keys, words, bound_of_kth(keys, count, k, scratch), scratch.words.data());
+  return emit_occupied(scratch.words.data(), words, keys, 0, {scratch.positions.data(), scratch.few_keys.data()});
+}
+
+template <class V>
+std::size_t largest(std::size_t few, std::size_t k, BucketScratch<V>& scratch) {
   if (few <= k) return few;
-  (few <= kManyKeys ? rank_keys<BitsOf<V>> : rank_many_keys<BitsOf<V>>)(few_keys, few, scratch.ranks.data());
-  return keep_top(scratch.ranks.data(), few, k, positions);
+  const auto rank = few <= kManyKeys ? rank_keys<BitsOf<V>> : rank_many_keys<BitsOf<V>>;
+  rank(scratch.few_keys.data(), few, scratch.ranks.data());
+  return keep_top(scratch.ranks.data(), few, k, scratch.positions.data());
 }
 
-// Sorts positions by way of the bitmap.
-template <class V>
-void sort_positions(std::size_t found, std::size_t count, BucketScratch<V>& scratch) {
-  std::fill_n(scratch.words.data(), (count + 63) / 64, 0);
-  for (std::size_t i = 0; i < found; ++i) {
-    scratch.words[scratch.positions[i] / 64] |= std::uint64_t{1} << scratch.positions[i] % 64;
-  }
-  emit_occupied(scratch.words.data(), (count + 63) / 64, scratch.keys.data(), 0,
-                {scratch.positions.data(), scratch.few_keys.data()});
-}
-
-template <class V>
-std::size_t randomized(const V* values, std::size_t count, std::size_t k, Key end_key, std::size_t columns,
-                       BucketScratch<V>& scratch) {
-  using K = BitsOf<V>;
-  if (columns > kManyKeys || columns * 2 > count) return exact(values, count, k, end_key, scratch);
-  K* const maxima = scratch.few_keys.data();
-  make_keys(values, count, end_key, columns + kLanes, scratch.keys.data());
-  column_maxima(scratch.keys.data(), count, columns, maxima, scratch.positions.data());
-  rank_keys(maxima, columns, scratch.ranks.data());
-  for (std::size_t i = 0; i < columns; ++i) {
-    scratch.positions[i] = static_cast<K>(scratch.positions[i] * columns + i);
-    if (maxima[i] == 0) scratch.ranks[i] = static_cast<K>(k);
-  }
-  const std::size_t found = keep_top(scratch.ranks.data(), columns, k, scratch.positions.data());
-  sort_positions(found, count, scratch);
-  return found;
-}
-
-#define TULLE_BUCKET(name, V)                                                                                        \
-  std::size_t exact_##name(const V* values, std::size_t count, std::size_t k, Key end_key,                           \
-                           BucketScratch<V>& scratch) {                                                              \
-    return exact(values, count, k, end_key, scratch);                                                                \
-  }                                                                                                                  \
-  std::size_t randomized_##name(const V* values, std::size_t count, std::size_t k, Key end_key, std::size_t columns, \
-                                BucketScratch<V>& scratch) {                                                         \
-    return randomized(values, count, k, end_key, columns, scratch);                                                  \
+#define TULLE_BUCKET(name, V)                                                                   \
+  std::size_t candidates_##name(const V* values, std::size_t count, std::size_t k, Key end_key, \
+                                BucketScratch<V>& scratch) {                                    \
+    return candidates(values, count, k, end_key, scratch);                                      \
+  }                                                                                             \
+  std::size_t largest_##name(std::size_t few, std::size_t k, BucketScratch<V>& scratch) {       \
+    return largest(few, k, scratch);                                                            \
   }
 TULLE_FOR_EACH_COMPUTE_TYPE(TULLE_BUCKET)
 #undef TULLE_BUCKET
@@ -227,19 +186,18 @@ HWY_AFTER_NAMESPACE();
 
 namespace tulle {
 
-#define TULLE_BUCKET(name, V)                                                                                   \
-  HWY_EXPORT(exact_##name);                                                                                     \
-  HWY_EXPORT(randomized_##name);                                                                                \
-  template <>                                                                                                   \
-  std::size_t top_of_bucket(std::span<const V> values, std::size_t k, Key end_key, BucketScratch<V>& scratch) { \
-    apply_simd_environment();                                                                                   \
-    return HWY_DYNAMIC_DISPATCH(exact_##name)(values.data(), values.size(), k, end_key, scratch);               \
-  }                                                                                                             \
-  template <>                                                                                                   \
-  std::size_t top_of_columns(std::span<const V> values, std::size_t k, Key end_key, std::size_t columns,        \
-                             BucketScratch<V>& scratch) {                                                       \
-    apply_simd_environment();                                                                                   \
-    return HWY_DYNAMIC_DISPATCH(randomized_##name)(values.data(), values.size(), k, end_key, columns, scratch); \
+#define TULLE_BUCKET(name, V)                                                                                       \
+  HWY_EXPORT(candidates_##name);                                                                                    \
+  HWY_EXPORT(largest_##name);                                                                                       \
+  template <>                                                                                                       \
+  std::size_t bucket_candidates(std::span<const V> values, std::size_t k, Key end_key, BucketScratch<V>& scratch) { \
+    apply_simd_environment();                                                                                       \
+    return HWY_DYNAMIC_DISPATCH(candidates_##name)(values.data(), values.size(), k, end_key, scratch);              \
+  }                                                                                                                 \
+  template <>                                                                                                       \
+  std::size_t keep_largest(std::size_t few, std::size_t k, BucketScratch<V>& scratch) {                             \
+    apply_simd_environment();                                                                                       \
+    return HWY_DYNAMIC_DISPATCH(largest_##name)(few, k, scratch);                                                   \
   }
 TULLE_FOR_EACH_COMPUTE_TYPE(TULLE_BUCKET)
 #undef TULLE_BUCKET

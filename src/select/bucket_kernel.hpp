@@ -22,8 +22,8 @@ struct BucketScratch {
         positions(keys.size()),
         words(keys.size() / 64) {}
 
-  // How far beyond the last position kernels may read and write: a row of the largest number of columns.
-  static constexpr std::size_t kPadding = 192;
+  // How far beyond the last position kernels may read and write: a word of the bitmap and two vectors.
+  static constexpr std::size_t kPadding = 128;
 
   PoolVector<K> keys;
   PoolVector<K> few_keys;
@@ -32,15 +32,15 @@ struct BucketScratch {
   PoolVector<std::uint64_t> words;
 };
 
-/// Finds the k largest magnitudes of `values`, of equal ones the lower positions, zeros left out. Keys from `end_key`
-/// on count as zeros. Returns how many there are. REQUIRES: k >= 1; the scratch is as large as the bucket.
+/// Finds values among which the k largest magnitudes are: about 1.4k where k is at most 64 and an eighth of the bucket,
+/// else all. Zeros are left out, and keys from `end_key` on count as zeros. Returns how many there are.
+/// REQUIRES: k >= 1; the scratch is as large as the bucket.
 template <class V>
-std::size_t top_of_bucket(std::span<const V> values, std::size_t k, std::uint64_t end_key, BucketScratch<V>& scratch);
+std::size_t bucket_candidates(std::span<const V> values, std::size_t k, std::uint64_t end_key,
+                              BucketScratch<V>& scratch);
 
-/// Finds the k largest of the `columns` columns' maxima, where column c holds the positions c, c + columns, … : most of
-/// the k largest. Where there would be few rows or very many columns, as top_of_bucket().
+/// Keeps the k largest of `few` candidates, of equal ones the lower positions. Returns how many there are.
 template <class V>
-std::size_t top_of_columns(std::span<const V> values, std::size_t k, std::uint64_t end_key, std::size_t columns,
-                           BucketScratch<V>& scratch);
+std::size_t keep_largest(std::size_t few, std::size_t k, BucketScratch<V>& scratch);
 
 }  // namespace tulle

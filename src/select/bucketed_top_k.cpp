@@ -4,9 +4,9 @@
 // How it works. Buckets are small enough for the L1 cache, so one pass over the data reads, selects (bucket_kernel.cpp)
 // and writes. No threshold is needed, the result has a known size, and selected values are spread over the vector.
 //
-// The *randomized* form lays the bucket out in rows of a random width between 2k and 3k and takes the k largest of the
-// columns' maxima: what the exact form begins with. It misses a value where a larger one is in its column, about one in
-// six at k = 16 and none at k = 1. The width depends on (seed, step, bucket), so that the same two meet seldom.
+// The *randomized* form stops when it has a few candidates, the 1.4k largest or so, and leaves out as many as are too
+// many at a random place. So it takes k of the largest values rather than the k largest. The place depends on (seed,
+// step, bucket): what is left out now will be in the residual then.
 #include <algorithm>
 
 #include "select/bucket_kernel.hpp"
@@ -20,9 +20,6 @@
 namespace tulle {
 namespace {
 
-// Different widths to choose from where k is small.
-constexpr std::size_t kLeastChoice = 8;
-
 struct BucketSpec {
   std::uint64_t size;
   std::size_t k;
@@ -31,12 +28,27 @@ struct BucketSpec {
   Philox random;
 };
 
+// Takes `few` − k positions out, from a random one on and around the end.
+template <class V>
+std::size_t keep_some(std::size_t few, std::size_t k, std::uint64_t random, BucketScratch<V>& scratch) {
+  if (few <= k) return few;
+  auto* const positions = scratch.positions.data();
+  const std::size_t from = random % few;
+  const std::size_t to = from + (few - k);
+  if (to <= few) {
+    std::copy(positions + to, positions + few, positions + from);
+  } else {
+    std::copy(positions + (to - few), positions + from, positions);
+  }
+  return k;
+}
+
 template <class V>
 std::size_t select_bucket(const BucketSpec& spec, std::span<const V> values, std::uint64_t bucket,
                           BucketScratch<V>& scratch) {
-  if (spec.form == BucketForm::exact) return top_of_bucket(values, spec.k, spec.end_key, scratch);
-  const std::size_t columns = 2 * spec.k + spec.random.at(bucket) % (spec.k + kLeastChoice);
-  return top_of_columns(values, spec.k, spec.end_key, columns, scratch);
+  const std::size_t few = bucket_candidates(values, spec.k, spec.end_key, scratch);
+  if (spec.form == BucketForm::exact) return keep_largest(few, spec.k, scratch);
+  return keep_some(few, spec.k, spec.random.at(bucket), scratch);
 }
 
 template <class V, class I>

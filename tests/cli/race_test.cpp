@@ -23,6 +23,11 @@ class LyingTrack final : public Track {
   int first_rank() const override { return 0; }
   int local_ranks() const override { return 3; }
   std::vector<double> agree(std::vector<double> values, const Op&) override { return values; }
+  Lap run(std::span<const Accumulator> inputs, const CallOptions& options, std::span<AlgorithmState> states) override {
+    Lap lap = honest_.run(inputs, options, states);
+    inputs.back().values<float>()[7] += 1;
+    return lap;
+  }
   Lap run(std::span<const AnyStream> inputs, const CallOptions& options, std::span<AlgorithmState> states) override {
     Lap lap = honest_.run(inputs, options, states);
     const float one = 1;
@@ -65,6 +70,47 @@ TEST(Race, AWrongSumFails) {
     EXPECT_EQ(row.failure, "is not the serial sum");
     EXPECT_FALSE(row.seconds);
   }
+}
+
+RaceSpec small_selecting_race() {
+  RaceSpec spec = small_race();
+  spec.algorithms = {kAuto, "spardl", "topka", "topkdsa", "gtopk", "oktopk"};
+  spec.takes = Takes::accumulator;
+  return spec;
+}
+
+TEST(Race, RowsThatSelectAreVerifiedAndTimedToo) {
+  SimTrack track({.ranks = 4});
+  for (const int teams : {1, 2}) {
+    RaceSpec spec = small_selecting_race();
+    spec.teams = teams;
+    for (const RaceRow& row : race(track, spec, 0.05)) {
+      EXPECT_TRUE(row.verified) << row.algorithm << " " << row.failure;
+      EXPECT_EQ(row.nnz, 50u);
+      EXPECT_GT(row.select_seconds, 0);
+      EXPECT_LT(row.select_seconds, row.seconds->median);
+      EXPECT_GT(row.depth, 0u);
+      EXPECT_GT(row.data_bytes_max, 0u);
+    }
+  }
+}
+
+TEST(Race, ARowThatLosesValuesFails) {
+  LyingTrack track(LyingTrack::Lie::wrong_everywhere);
+  RaceSpec spec = small_selecting_race();
+  for (const RaceRow& row : race(track, spec, 0.05)) {
+    EXPECT_FALSE(row.verified) << row.algorithm;
+    EXPECT_EQ(row.failure, "loses values");
+  }
+}
+
+TEST(Race, CodedValuesNeedOnlyPointTheSameWay) {
+  SimTrack track({.ranks = 4});
+  RaceSpec spec = small_race();
+  spec.dimension = 20000;
+  spec.algorithms = {"dsar_split_allgather", "dense_split_allgather"};
+  spec.value_coding = parse_value_codec("qsgd:bits=4");
+  for (const RaceRow& row : race(track, spec, 0.1)) EXPECT_TRUE(row.verified) << row.algorithm << " " << row.failure;
 }
 
 TEST(Race, OneRankThatDiffersFails) {

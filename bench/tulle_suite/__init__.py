@@ -1,0 +1,1 @@
+"""The standing suite of measurements, and the check against a baseline. Standard library only."""

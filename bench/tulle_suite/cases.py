@@ -1,0 +1,117 @@
+"""What is measured: `short_suite()` takes minutes, `full_suite()` an hour or more.
+
+A case is one run of one command. Races of allreduce list densities, each of which can be done already; a case of
+another command is done as a whole. Sizes on slow networks are what lets dense rows take about a second.
+"""
+
+from dataclasses import dataclass
+
+RING, RABENSEIFNER = 4, 6  # Open MPI's numbers of allreduce algorithms
+
+DATA_SETS = ("a9a", "w8a")
+
+
+@dataclass(frozen=True)
+class Network:
+    """Where ranks run: `kind` is shm (mpirun on this machine), lab (with a rate) or sim."""
+
+    kind: str
+    rate: str = ""
+
+    def __str__(self):
+        return f"lab {self.rate}" if self.kind == "lab" else {"shm": "shared memory", "sim": "simulation"}[self.kind]
+
+
+@dataclass(frozen=True)
+class Case:
+    """`needs` is a command that the program must have; `rename` is for rows that another setting of MPI gave."""
+
+    command: tuple
+    network: Network = None
+    ranks: int = 0
+    densities: tuple = ()
+    flags: tuple = ()
+    mpi_flags: str = ""
+    rename: str = ""
+    needs_flag: str = ""
+    needs_data: str = ""
+
+    def __str__(self):
+        words = [" ".join(self.command)]
+        if self.network:
+            words.append(f"{self.network}, P = {self.ranks}")
+        return ", ".join([*words, *filter(None, (self.rename, self.needs_data, " ".join(self.flags)))])
+
+
+def race(network, ranks, dimension, densities, repeats, *flags, **others):
+    """A race of all rows of the registry."""
+    return Case(("bench", "allreduce"), network, ranks, tuple(densities),
+                ("--dimension", dimension, "--repeats", str(repeats), *flags), **others)
+
+
+def other_dense_rows(network, ranks, dimension, densities, repeats):
+    """MPI's own allreduce by the algorithms that it does not choose by itself."""
+    for name, number in (("mpi_native_ring", RING), ("mpi_native_rabenseifner", RABENSEIFNER)):
+        yield race(network, ranks, dimension, densities, repeats, "--warmup", "1", "--algorithm", "mpi_native", rename=name,
+                   mpi_flags=f"--mca coll_tuned_use_dynamic_rules 1 --mca coll_tuned_allreduce_algorithm {number}")
+
+
+def selecting_rows(network, ranks, dimension, repeats, teams=(1,)):
+    """SparDL's Table 1 and its rivals: rows that select while they communicate."""
+    for count in teams:
+        yield Case(("bench", "allreduce"), network, ranks, (0.01,),
+                   ("--dimension", dimension, "--repeats", str(repeats), "--k", "1%", "--teams", str(count)),
+                   needs_flag="--k")
+
+
+def linear_epochs(network, ranks, epochs):
+    """SparCML's Table 2: passes over real data, sparse and dense."""
+    for data in DATA_SETS:
+        for algorithm in ("auto", "mpi_native"):
+            yield Case(("train", "linear"), network, ranks, (),
+                       ("--model", "logistic", "--epochs", str(epochs), "--algorithm", algorithm), needs_data=data)
+
+
+SHM, SIM = Network("shm"), Network("sim")
+GIGABIT, FAST_ETHERNET = Network("lab", "1gbit"), Network("lab", "100mbit")
+COMMON = (Case(("bench", "select")), Case(("bench", "codec")))
+
+
+def short_suite():
+    densities = (0.001, 0.01, 0.1)
+    yield from COMMON
+    for ranks in (4, 16, 64):
+        yield race(SIM, ranks, "2^20", densities, 1)
+    for ranks in (2, 4):
+        yield race(SHM, ranks, "2^22", densities, 7)
+    yield race(FAST_ETHERNET, 4, "2^20", densities, 3, "--warmup", "1")
+    yield race(GIGABIT, 8, "2^24", densities, 3, "--warmup", "1")
+    yield from other_dense_rows(GIGABIT, 8, "2^24", densities, 3)
+    yield from selecting_rows(SIM, 6, "2^20", 1)
+    yield from linear_epochs(SHM, 4, 3)
+
+
+def full_suite():
+    densities = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
+    yield from COMMON
+    for ranks in (2, 4, 8, 16, 32, 64, 128):
+        yield race(SIM, ranks, "2^20", densities, 1)
+    for ranks in (2, 3, 4):
+        yield race(SHM, ranks, "2^24", densities, 9)
+    for dimension in ("2^20", "2^24"):
+        for ranks in (2, 4, 8):
+            yield race(GIGABIT, ranks, dimension, densities, 5)
+            yield from other_dense_rows(GIGABIT, ranks, dimension, densities, 5)
+    for ranks in (2, 4, 8):
+        yield race(FAST_ETHERNET, ranks, "2^20", densities, 5)
+    for kind in ("identical", "disjoint", "zipf"):
+        yield race(GIGABIT, 8, "2^22", densities, 5, "--overlap", kind)
+    yield race(GIGABIT, 8, "2^22", densities, 5, "--type", "f64")
+    for ranks in (4, 5, 6, 8):
+        yield from selecting_rows(SIM, ranks, "2^24", 1, teams=(1, 2, 3))
+        yield from selecting_rows(GIGABIT, ranks, "2^22", 5)
+    for network, ranks in ((SHM, 4), (GIGABIT, 8)):
+        yield from linear_epochs(network, ranks, 10)
+
+
+SUITES = {"short": short_suite, "full": full_suite}

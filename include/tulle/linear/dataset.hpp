@@ -1,0 +1,69 @@
+// A rank's part of a data set, in blocks that are read when they are needed.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tulle/linear/positional_reader.hpp"
+#include "tulle/linear/rows.hpp"
+#include "tulle/linear/text_format.hpp"
+
+namespace tulle::linear {
+
+/// One of `count` parts that cover a file, e.g. a rank's.
+struct Part {
+  int index = 0;
+  int count = 1;
+};
+
+struct DataOptions {
+  Part part;
+  TextOptions text;
+  std::uint64_t memory_bytes = std::uint64_t{4} << 30;  ///< of rows kept; what does not fit is read in every pass
+};
+
+class Dataset {
+ public:
+  using Load = std::function<std::shared_ptr<const Rows>(std::size_t block)>;
+
+  /// `rows_of_block[b]` rows come from load(b). The first blocks are kept, up to `memory_bytes`.
+  Dataset(std::uint64_t features, std::vector<std::uint32_t> rows_of_block, Load load, std::uint64_t memory_bytes);
+  /// Rows that are in memory already.
+  explicit Dataset(Rows rows);
+
+  std::uint64_t rows() const { return rows_; }
+  /// No index is as large.
+  std::uint64_t features() const { return features_; }
+  std::size_t blocks() const { return rows_of_block_.size(); }
+  std::uint32_t rows_of_block(std::size_t block) const { return rows_of_block_[block]; }
+  /// Throws bad_input where the file turns out to be damaged.
+  std::shared_ptr<const Rows> block(std::size_t block);
+  std::uint64_t bad_lines() const { return bad_lines_; }
+  void set_bad_lines(std::uint64_t lines) { bad_lines_ = lines; }
+
+  /// Two sets: about `share` of the rows, drawn by `seed`, and the others.
+  std::pair<Dataset, Dataset> split(double share, std::uint64_t seed) const;
+
+ private:
+  std::uint64_t features_ = 0;
+  std::uint64_t rows_ = 0;
+  std::uint64_t bad_lines_ = 0;
+  std::vector<std::uint32_t> rows_of_block_;
+  Load load_;
+  std::uint64_t memory_left_ = 0;
+  std::vector<std::shared_ptr<const Rows>> kept_;
+};
+
+/// Reads a part of a text file, plain or compressed, and hands over its rows piece by piece. Gives the number of bad
+/// lines; without `skip_bad` the first throws bad_input naming file, line, column and reason.
+std::uint64_t read_lines(const ReaderPtr& reader, Part part, const ParseLine& parse, bool skip_bad,
+                         const std::function<void(Rows rows)>& take);
+
+/// A part of a file in the binary format (docs/linear.md), or of text, plain or compressed. Text has to fit the memory.
+/// Throws bad_input naming file, line and reason.
+Dataset open_dataset(const ReaderPtr& reader, const DataOptions& options);
+
+}  // namespace tulle::linear

@@ -1,0 +1,29 @@
+// Data from a seed that looks like the sets of SparCML's Table 1.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "tulle/linear/rows.hpp"
+
+namespace tulle::linear {
+
+/// Features are drawn by a power law: the j-th most frequent with weight 1/j, scattered over the dimension as hashing
+/// would. Labels ±1 follow a hidden model of the features that are neither in every row nor almost in none, so that
+/// the rows are separable but for the noise.
+struct GenerateOptions {
+  std::uint64_t features = 3'231'961;
+  double nonzeros_per_row = 115;  ///< on average; rows have half to one and a half times as many
+  bool is_binary = true;          ///< else counts, scaled so that every row has length 1
+  double noise = 0.02;            ///< share of labels that are turned round
+  std::uint64_t seed = 1;
+};
+
+/// "url": 3,231,961 features, 115 of them in a row, all ones. "webspam": 16,609,143 and 3,730, counts scaled to
+/// length 1. Throws bad_input that lists the names.
+GenerateOptions generate_like(std::string_view name);
+
+/// Rows [first, first + count) of the endless set that the options describe.
+Rows generate_rows(const GenerateOptions& options, std::uint64_t first, std::uint64_t count);
+
+}  // namespace tulle::linear

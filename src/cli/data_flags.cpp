@@ -1,0 +1,55 @@
+#include "cli/data_flags.hpp"
+
+#include <fmt/format.h>
+
+#include "cli/flags.hpp"
+#include "cli/numbers.hpp"
+#if TULLE_HAVE_MPI
+#include "tulle/comm/mpi_file.hpp"
+#endif
+
+namespace tulle::cli {
+namespace {
+
+#if TULLE_HAVE_MPI
+class MpiReader final : public linear::PositionalReader {
+ public:
+  explicit MpiReader(const std::string& path) : path_(path), file_(path), size_(file_.size()) {}
+  const std::string& path() const override { return path_; }
+  std::uint64_t size() const override { return size_; }
+  void read_at(std::uint64_t offset, std::span<std::byte> bytes) const override { file_.read_at(offset, bytes); }
+
+ private:
+  std::string path_;
+  MpiFile file_;
+  std::uint64_t size_;
+};
+#endif
+
+linear::TextFormat format_from(const std::string& name) {
+  if (name == "libsvm") return linear::TextFormat::libsvm;
+  if (name == "csv") return linear::TextFormat::csv;
+  throw Error(ErrorKind::bad_input, fmt::format("'{}' is not one of libsvm, csv", name));
+}
+
+}  // namespace
+
+void add_data_flags(CLI::App& command, linear::DataOptions& options) {
+  add(command, "--format", "libsvm|csv", "of text; what 'tulle convert' wrote is known by itself (libsvm)",
+      [&](const std::string& text) { options.text.format = format_from(text); });
+  add_int(command, "--first-index", "what libsvm text calls the first feature (1)", 0, 1,
+          [&](int number) { options.text.first_index = static_cast<std::uint32_t>(number); });
+  command.add_flag("--skip-bad", options.text.skip_bad, "count lines that are wrong instead of stopping at the first");
+  add(command, "--memory", "BYTES", "for the rows of a rank; the rest is read in every pass (4G)",
+      [&](const std::string& text) { options.memory_bytes = parse_count(text); });
+}
+
+linear::ReaderPtr open_reader(const std::string& path, TransportChoice transport) {
+#if TULLE_HAVE_MPI
+  if (transport == TransportChoice::mpi) return std::make_shared<MpiReader>(path);
+#endif
+  (void)transport;
+  return linear::open_file(path);
+}
+
+}  // namespace tulle::cli

@@ -1,0 +1,18 @@
+// Flags that say how a data file is read, the same for every command that reads one.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <string>
+
+#include "cli/launch.hpp"
+#include "tulle/linear/dataset.hpp"
+
+namespace tulle::cli {
+
+void add_data_flags(CLI::App& command, linear::DataOptions& options);
+
+/// A file, through MPI-IO where the ranks are MPI's.
+linear::ReaderPtr open_reader(const std::string& path, TransportChoice transport = TransportChoice::threads);
+
+}  // namespace tulle::cli

@@ -1,0 +1,161 @@
+// tulle train linear: linear models on any number of ranks, on MPI, threads or the simulator.
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <memory>
+
+#include "base/json_lines.hpp"
+#include "base/progress.hpp"
+#include "cli/commands.hpp"
+#include "cli/data_flags.hpp"
+#include "cli/train_report.hpp"
+
+namespace tulle::cli {
+namespace {
+
+std::atomic<bool> interrupted = false;
+
+// Ctrl-C, and what mpirun sends to the ranks when it gets one. A second one kills as usual.
+void catch_interrupts() {
+  for (const int number : {SIGINT, SIGTERM}) {
+    std::signal(number, [](int caught) {
+      interrupted = true;
+      std::signal(caught, SIG_DFL);
+    });
+  }
+}
+
+void print(std::string_view text) {
+  fmt::print("{}", text);
+  std::fflush(stdout);
+}
+
+struct Data {
+  linear::Dataset train;
+  std::optional<linear::Dataset> held_out;
+};
+
+// Coordinate descent wants all rows on every rank; measuring divides them in any case.
+Data open_data(const TrainFlags& flags, linear::Part part) {
+  linear::DataOptions options = flags.data;
+  const bool is_replicated = flags.train.solver == linear::Solver::scd;
+  options.part = is_replicated ? linear::Part{} : part;
+  linear::Dataset all = linear::open_dataset(open_reader(flags.data_path, flags.launch.transport), options);
+  if (flags.test_path) {
+    options.part = part;
+    return {std::move(all), linear::open_dataset(open_reader(*flags.test_path, flags.launch.transport), options)};
+  }
+  if (flags.held_out_share == 0) return {std::move(all), std::nullopt};
+  auto [held_out, rest] = all.split(flags.held_out_share, flags.train.seed);
+  return {std::move(rest), std::move(held_out)};
+}
+
+// What rank 0 shows while it trains.
+class Screen {
+ public:
+  Screen(const TrainFlags& flags, TrainRun& run, JsonLines* json)
+      : flags_(flags), run_(run), json_(json), table_(flags), progress_("training", 1000) {}
+
+  void begin(const linear::Dataset& data) {
+    print(fmt::format("{} on {} ranks over {}, {} aggregation: rank 0 has {} rows of {} features\n", flags_.model_name,
+                      run_.ranks, run_.transport, run_.aggregation, data.rows(), data.features()));
+    if (data.bad_lines() > 0) print(fmt::format("rank 0 skipped {} bad lines\n", data.bad_lines()));
+    print(table_.header());
+  }
+  void step(std::uint64_t done, std::uint64_t all) {
+    const std::uint64_t reached = all > 0 ? done * 1000 / all : 0;
+    progress_.advance(reached - std::min(reached, reached_), "");
+    reached_ = std::max(reached, reached_);
+  }
+  void epoch(const linear::EpochMetrics& metrics) {
+    progress_.clear();
+    print(table_.row(metrics));
+    if (json_ != nullptr) json_->append(epoch_json(flags_, run_, metrics));
+  }
+
+ private:
+  const TrainFlags& flags_;
+  const TrainRun& run_;
+  JsonLines* json_;
+  EpochTable table_;
+  Progress progress_;
+  std::uint64_t reached_ = 0;
+};
+
+Task<TrainRun> train_once(Communicator communicator, linear::Waiting waiting, const TrainFlags& flags, Data& data,
+                          std::string aggregation, JsonLines* json) {
+  TrainRun run{.aggregation = aggregation,
+               .ranks = communicator.size(),
+               .transport = communicator.engine()->transport().name()};
+  Screen screen(flags, run, json);
+  if (communicator.rank() == 0) screen.begin(data.train);
+  linear::TrainOptions options = flags.train;
+  options.aggregation = aggregation;
+  options.stop_requested = [] { return interrupted.load(); };
+  options.on_epoch = [&](const linear::EpochMetrics& metrics) { screen.epoch(metrics); };
+  options.on_step = [&](std::uint64_t done, std::uint64_t all) { screen.step(done, all); };
+  linear::Dataset* const held_out = data.held_out ? &*data.held_out : nullptr;
+  run.result = co_await linear::train_task(communicator, waiting, data.train, held_out, options);
+  co_return run;
+}
+
+void finish_run(const TrainFlags& flags, const std::vector<TrainRun>& runs) {
+  const linear::TrainResult& last = runs.back().result;
+  if (runs.size() > 1 && !last.was_stopped) print("\n" + comparison(runs));
+  if (flags.model_path) linear::save_model(last.model, *flags.model_path);
+  if (last.was_stopped && !flags.train.checkpoint.path.empty()) {
+    print(fmt::format("stopped; the same command with --resume goes on from {}\n", flags.train.checkpoint.path));
+  }
+}
+
+Task<int> train_rank(Communicator communicator, linear::Waiting waiting, const TrainFlags& flags, JsonLines* json) {
+  std::exception_ptr failure;
+  std::optional<Data> data;
+  try {
+    data = open_data(flags, {communicator.rank(), communicator.size()});
+  } catch (const Error&) {
+    failure = std::current_exception();
+  }
+  co_await linear::fail_together(communicator, waiting, failure);
+  std::vector<TrainRun> runs;
+  for (const std::string& aggregation : flags.aggregations) {
+    TrainRun run = co_await train_once(communicator, waiting, flags, *data, aggregation, json);
+    runs.push_back(std::move(run));
+    if (runs.back().result.was_stopped) break;
+  }
+  if (communicator.rank() == 0) finish_run(flags, runs);
+  co_return runs.back().result.was_stopped ? 130 : 0;
+}
+
+constexpr const char* kExamples = R"(Examples:
+  tulle train linear --data a9a.xz --model logistic --l2 1e-4 --hold-out 10% --out a9a.model
+  mpirun -np 8 tulle train linear --data url.tcsr --test url.t.tcsr --aggregation dense,sparse --json epochs.jsonl
+  tulle train linear --data url.tcsr --transport sim --ranks 32 --profile aries
+)";
+
+}  // namespace
+
+void add_train_linear_command(CLI::App& parent, Action& action) {
+  CLI::App* const command = parent.add_subcommand("linear", "Train a linear model on sparse rows");
+  command->footer(kExamples);
+  const auto flags = std::make_shared<TrainFlags>();
+  add_train_flags(*command, *flags);
+  command->callback([flags, &action] {
+    const Job job = this_job();
+    finish(*flags, job);
+    const auto json = flags->json_path && job.prints()
+                          ? told_by("--json", [&] { return std::make_shared<JsonLines>(*flags->json_path); })
+                          : nullptr;
+    action = [flags, json] {
+      catch_interrupts();
+      return launch_tasks(flags->launch, [&](Communicator communicator, linear::Waiting waiting) {
+        return train_rank(std::move(communicator), waiting, *flags, json.get());
+      });
+    };
+  });
+}
+
+}  // namespace tulle::cli

@@ -1,0 +1,56 @@
+#include "tulle/comm/mpi_file.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "comm/mpi/mpi_error.hpp"
+#include "tulle/base/error.hpp"
+
+namespace tulle {
+namespace {
+
+// MPI's counts are ints.
+constexpr std::size_t kMostBytes = std::size_t{1} << 30;
+
+void require(const std::string& path, ErrorKind kind, std::string_view call, int code) {
+  if (code != MPI_SUCCESS) throw Error(kind, fmt::format("{}: {}", path, describe_mpi_error(call, code)));
+}
+
+}  // namespace
+
+struct MpiFile::Handle {
+  std::string path;
+  MPI_File file = MPI_FILE_NULL;
+};
+
+MpiFile::MpiFile(const std::string& path) : handle_(std::make_unique<Handle>(Handle{path})) {
+  require(path, ErrorKind::bad_input, "MPI_File_open",
+          MPI_File_open(MPI_COMM_SELF, path.c_str(), MPI_MODE_RDONLY, MPI_INFO_NULL, &handle_->file));
+}
+
+MpiFile::~MpiFile() {
+  if (mpi_is_running()) MPI_File_close(&handle_->file);
+}
+
+std::uint64_t MpiFile::size() const {
+  MPI_Offset bytes = 0;
+  require(handle_->path, ErrorKind::system, "MPI_File_get_size", MPI_File_get_size(handle_->file, &bytes));
+  return static_cast<std::uint64_t>(bytes);
+}
+
+void MpiFile::read_at(std::uint64_t offset, std::span<std::byte> bytes) const {
+  while (!bytes.empty()) {
+    const auto wanted = static_cast<int>(std::min(bytes.size(), kMostBytes));
+    MPI_Status status;
+    int got = 0;
+    require(handle_->path, ErrorKind::system, "MPI_File_read_at",
+            MPI_File_read_at(handle_->file, static_cast<MPI_Offset>(offset), bytes.data(), wanted, MPI_BYTE, &status));
+    MPI_Get_count(&status, MPI_BYTE, &got);
+    if (got <= 0) throw Error(ErrorKind::system, fmt::format("{}: became shorter while it was read", handle_->path));
+    bytes = bytes.subspan(static_cast<std::size_t>(got));
+    offset += static_cast<std::uint64_t>(got);
+  }
+}
+
+}  // namespace tulle

@@ -1,0 +1,32 @@
+// What all ranks have to know about the data before they begin.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "linear/group.hpp"
+#include "tulle/linear/dataset.hpp"
+#include "tulle/linear/model.hpp"
+#include "tulle/linear/train.hpp"
+
+namespace tulle::linear {
+
+struct Facts {
+  std::uint64_t features = 0;
+  double rows = 0;                ///< of all ranks
+  std::uint64_t largest_part = 0; ///< rows of the rank that has most
+  std::vector<float> labels;      ///< distinct, increasing; for classifiers alone
+  std::vector<double> counts;     ///< of each label
+};
+
+/// Reads all rows once where `loss` is a classifier's, to see their labels. Throws bad_input where there are no rows,
+/// or labels that are no classes.
+Task<Facts> gather_facts(Group& group, Dataset& data, Loss loss, bool is_replicated);
+
+/// What rows weigh by their class: a factor for each label of `facts`.
+std::vector<double> class_weights(const Facts& facts, const TrainOptions& options);
+
+/// Which of `classes` the label is; their number where it is none of them.
+std::size_t class_of(float label, const std::vector<float>& classes);
+
+}  // namespace tulle::linear

@@ -1,0 +1,182 @@
+#include "linear/session.hpp"
+
+#include <fmt/format.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "linear/evaluation.hpp"
+#include "tulle/base/error.hpp"
+
+namespace tulle::linear {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Position, epoch, step_of_epoch, steps, rate, loss_sum, rows, best_loss,
+                                   epochs_without_gain, previous_loss)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Evaluation, rows, loss, accuracy, auc)
+
+namespace {
+
+nlohmann::json to_json_text(const EpochMetrics& metrics) {
+  nlohmann::json json = {{"epoch", metrics.epoch},         {"steps", metrics.steps},
+                         {"objective", metrics.objective}, {"seconds", metrics.seconds},
+                         {"rate", metrics.rate},           {"communication_seconds", metrics.communication_seconds},
+                         {"bytes", metrics.bytes},         {"estimated", metrics.has_estimated_bytes}};
+  if (metrics.held_out) json["held_out"] = *metrics.held_out;
+  return json;
+}
+
+EpochMetrics metrics_from(const nlohmann::json& json) {
+  EpochMetrics metrics{.epoch = json.at("epoch"),
+                       .steps = json.at("steps"),
+                       .objective = json.at("objective"),
+                       .seconds = json.at("seconds"),
+                       .communication_seconds = json.at("communication_seconds"),
+                       .bytes = json.at("bytes"),
+                       .has_estimated_bytes = json.at("estimated"),
+                       .rate = json.at("rate")};
+  if (json.contains("held_out")) metrics.held_out = json["held_out"].get<Evaluation>();
+  return metrics;
+}
+
+}  // namespace
+
+Session::Session(Communicator communicator, Waiting waiting, const TrainOptions& train_options)
+    : group(std::move(communicator), waiting), options(train_options) {
+  position.rate = options.rate;
+  position.best_loss = position.previous_loss = std::numeric_limits<double>::max();
+}
+
+Task<TrainResult> Session::run(Method& method, Dataset* held_out) {
+  if (options.checkpoint.resume) co_await resume(method);
+  saved_at_ = group.now();
+  bool is_done = position.epoch >= options.epochs;
+  while (!is_done) {
+    const double started = group.now();
+    co_await method.run_epoch();
+    train_seconds_ += group.now() - started;
+    if (is_stopping) break;
+    co_await finish_epoch(method, held_out);
+    is_done = position.epoch >= options.epochs || has_converged(epochs_.back());
+  }
+  if (is_stopping) co_await group.fail_together(failure);
+  if (!options.checkpoint.path.empty()) save(method);
+  co_return TrainResult{.model = method.model(),
+                        .epochs = epochs_,
+                        .was_stopped = is_stopping,
+                        .was_resumed = was_resumed_};
+}
+
+Task<> Session::finish_epoch(Method& method, Dataset* held_out) {
+  const CommunicationStats stats = group.stats();  // before what follows adds to it
+  const std::vector<double> mine{train_seconds_, stats.seconds, stats.bytes};
+  const std::vector<double> slowest = co_await group.agree(mine, Op::max());
+  const std::vector<double> sums = co_await group.agree(mine);
+  const double loss = co_await method.epoch_loss();
+  const LinearModel model = method.model();
+  EpochMetrics metrics{.epoch = position.epoch + 1,
+                       .steps = position.steps,
+                       .objective = loss + model.penalty(options.penalty),
+                       .seconds = before_resume_.seconds + slowest[0],
+                       .communication_seconds = before_resume_.communication_seconds + sums[1] / group.size(),
+                       .bytes = before_resume_.bytes + sums[2] / group.size(),
+                       .has_estimated_bytes = stats.has_estimated_bytes,
+                       .rate = position.rate};
+  if (held_out != nullptr) metrics.held_out = co_await evaluate_task(group, *held_out, model);
+  group.set_stats(stats);
+  epochs_.push_back(metrics);
+  position.epoch += 1;
+  position.step_of_epoch = 0;
+  position.loss_sum = position.rows = 0;
+  if (group.rank() == 0 && options.on_epoch) options.on_epoch(metrics);
+}
+
+bool Session::has_converged(const EpochMetrics& metrics) {
+  if (options.tolerance <= 0) return false;
+  const double loss = metrics.held_out ? metrics.held_out->loss : metrics.objective;
+  const bool has_gained = loss < position.best_loss * (1 - options.tolerance);
+  position.epochs_without_gain = has_gained ? 0 : position.epochs_without_gain + 1;
+  position.best_loss = std::min(position.best_loss, loss);
+  return position.epochs_without_gain >= options.patience;
+}
+
+float Session::votes_to_save() const {
+  const bool is_due = group.rank() == 0 && !options.checkpoint.path.empty() &&
+                      group.now() - saved_at_ >= options.checkpoint.seconds;
+  return is_due ? 1.0f : 0.0f;
+}
+
+void Session::save(Method& method) {
+  if (group.rank() == 0) save_checkpoint(options.checkpoint.path, describe(), method.state());
+  saved_at_ = group.now();
+}
+
+void Session::tell_step(std::uint64_t steps_of_epoch) {
+  if (group.rank() != 0 || !options.on_step) return;
+  options.on_step(static_cast<std::uint64_t>(position.epoch) * steps_of_epoch + position.step_of_epoch,
+                  static_cast<std::uint64_t>(options.epochs) * steps_of_epoch);
+}
+
+LinearModel Session::empty_model() const {
+  LinearModel model{.loss = options.loss, .features = facts.features, .classes = facts.labels};
+  const std::size_t vectors = vectors_of(facts.labels.size());
+  model.weights.resize(vectors * facts.features);
+  model.intercepts.resize(vectors);
+  return model;
+}
+
+std::string Session::describe() const {
+  nlohmann::json json = {{"solver", options.solver == Solver::sgd ? "sgd" : "scd"},
+                         {"loss", to_string(options.loss)},
+                         {"schedule", to_string(options.schedule)},
+                         {"ranks", group.size()},
+                         {"batch_rows", options.batch_rows},
+                         {"seed", options.seed},
+                         {"position", position},
+                         {"seconds", before_resume_.seconds + train_seconds_},
+                         {"communication_seconds", before_resume_.communication_seconds + group.stats().seconds},
+                         {"bytes", before_resume_.bytes + group.stats().bytes},
+                         {"epochs", nlohmann::json::array()}};
+  for (const EpochMetrics& metrics : epochs_) json["epochs"].push_back(to_json_text(metrics));
+  return json.dump();
+}
+
+void Session::restore(const std::string& description) {
+  const auto json = nlohmann::json::parse(description);
+  const auto require = [&](const char* field, const nlohmann::json& wanted) {
+    if (json.at(field) == wanted) return;
+    throw Error(ErrorKind::bad_input, fmt::format("{}: {} was {}, and is {} now", options.checkpoint.path, field,
+                                                  json.at(field).dump(), wanted.dump()));
+  };
+  require("solver", options.solver == Solver::sgd ? "sgd" : "scd");
+  require("loss", to_string(options.loss));
+  require("schedule", to_string(options.schedule));
+  position = json.at("position").get<Position>();
+  // Other ranks or batches divide the rows differently: the epoch that was under way begins again.
+  const bool same_batches = json.at("ranks") == group.size() && json.at("batch_rows") == options.batch_rows &&
+                            json.at("seed") == options.seed;
+  if (!same_batches) position.step_of_epoch = 0;
+  if (!same_batches) position.loss_sum = position.rows = 0;
+  for (const auto& metrics : json.at("epochs")) epochs_.push_back(metrics_from(metrics));
+  before_resume_ = {.seconds = json.at("seconds"),
+                    .communication_seconds = json.at("communication_seconds"),
+                    .bytes = json.at("bytes")};
+}
+
+Task<> Session::resume(Method& method) {
+  const auto file = CheckpointFile::open(options.checkpoint.path);
+  if (file) {
+    restore(file->description());
+    file->restore(method.state());
+    method.restored();
+    was_resumed_ = true;
+  }
+  const auto steps = static_cast<double>(position.steps);
+  const std::vector<double> mine{steps, -steps};
+  const std::vector<double> most = co_await group.agree(mine, Op::max());
+  if (most[0] != -most[1]) {
+    throw Error(ErrorKind::bad_input,
+                fmt::format("{}: ranks see different checkpoints; it has to lie where all can read it", options.checkpoint.path));
+  }
+}
+
+}  // namespace tulle::linear

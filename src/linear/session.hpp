@@ -1,0 +1,82 @@
+// What every solver needs around its steps: epochs, metrics, early stopping, checkpoints.
+#pragma once
+
+#include <exception>
+#include <span>
+#include <vector>
+
+#include "linear/checkpoint.hpp"
+#include "linear/facts.hpp"
+#include "linear/group.hpp"
+#include "tulle/linear/train.hpp"
+
+namespace tulle::linear {
+
+/// Where a run is. Equal on all ranks, and part of checkpoints.
+struct Position {
+  int epoch = 0;                    ///< epochs that are over
+  std::uint64_t step_of_epoch = 0;  ///< steps of the next one that are over
+  std::uint64_t steps = 0;          ///< in all
+  double rate = 0;                  ///< of the schedules that change it by epochs
+  double loss_sum = 0;              ///< of the rows of this epoch so far
+  double rows = 0;
+  double best_loss = 0;             ///< for early stopping
+  int epochs_without_gain = 0;
+  double previous_loss = 0;         ///< for the bold driver
+};
+
+/// A solver at work.
+class Method {
+ public:
+  virtual ~Method() = default;
+  /// From the session's position to the end of the epoch, or to where all ranks agree to stop.
+  virtual Task<> run_epoch() = 0;
+  /// Mean loss without the penalty. Called at the end of an epoch; may communicate.
+  virtual Task<double> epoch_loss() = 0;
+  virtual LinearModel model() const = 0;
+  /// The arrays of a checkpoint.
+  virtual std::vector<std::span<std::byte>> state() = 0;
+  /// state() was filled from a checkpoint.
+  virtual void restored() {}
+};
+
+class Session {
+ public:
+  Session(Communicator communicator, Waiting waiting, const TrainOptions& options);
+
+  Group group;
+  const TrainOptions& options;
+  Facts facts;
+  Position position;
+  bool is_stopping = false;      ///< all ranks agreed to
+  std::exception_ptr failure{};  ///< of this rank alone; a vote to stop
+
+  /// Runs epochs until one of the reasons to end.
+  Task<TrainResult> run(Method& method, Dataset* held_out);
+
+  /// What this rank votes: 1 for yes.
+  float votes_to_stop() const {
+    return failure || (options.stop_requested && options.stop_requested()) ? 1.0f : 0.0f;
+  }
+  float votes_to_save() const;
+  /// Rank 0 writes the checkpoint. REQUIRES: nothing is in flight.
+  void save(Method& method);
+  void tell_step(std::uint64_t steps_of_epoch);
+  /// A model of zeros with the right shape.
+  LinearModel empty_model() const;
+
+ private:
+  Task<> resume(Method& method);
+  Task<> finish_epoch(Method& method, Dataset* held_out);
+  bool has_converged(const EpochMetrics& metrics);
+  std::string describe() const;
+  void restore(const std::string& description);
+
+  std::vector<EpochMetrics> epochs_;
+  double train_seconds_ = 0;
+  double saved_at_ = 0;
+  EpochMetrics before_resume_;  // its seconds and bytes are those of earlier jobs
+  bool was_resumed_ = false;
+};
+
+}  // namespace tulle::linear

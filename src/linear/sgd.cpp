@@ -1,0 +1,202 @@
+// How it works. In a *step* every rank takes its next `batch_rows` rows, computes margins and the slopes of the loss, and
+// adds slope·row to a gradient. Behind the gradient's places travels a *tail* of a few numbers: how many rows, their
+// loss, and votes to stop or to save. So one allreduce gives all ranks the same sum and the same decisions, and a rank
+// that has run out of rows still takes part. The sum is applied at once, or, with a staleness of τ, when τ more steps
+// have begun. Sums are applied in order and never sooner, so that a run can be repeated.
+#include "linear/sgd.hpp"
+
+#include <cmath>
+
+#include "linear/batches.hpp"
+#include "linear/gradient.hpp"
+#include "linear/losses.hpp"
+#include "linear/weights.hpp"
+#include "tulle/stream/reduce.hpp"
+
+namespace tulle::linear {
+namespace {
+
+enum Tail : std::size_t { kRows, kLoss, kStop, kSave, kTailValues };
+
+class Sgd final : public Method {
+ public:
+  Sgd(Session& session, Dataset& data)
+      : session_(session),
+        options_(session.options),
+        layout_{vectors_of(session.facts.labels.size()), session.facts.features},
+        class_weights_(class_weights(session.facts, session.options)),
+        row_(session.group.row_of(session.options.aggregation)),
+        steps_of_epoch_((session.facts.largest_part + options_.batch_rows - 1) / options_.batch_rows),
+        cursor_(data, options_.seed + static_cast<std::uint64_t>(session.group.rank()) * 0x9E3779B97F4A7C15u,
+                options_.shuffle),
+        gradient_(layout_.dimension()),
+        weights_(options_.schedule == Schedule::adagrad ? make_adagrad_weights(layout_, options_.penalty)
+                                                        : make_scaled_weights(layout_, options_.penalty)) {}
+
+  Task<> run_epoch() override;
+  Task<double> epoch_loss() override;
+  LinearModel model() const override;
+  std::vector<std::span<std::byte>> state() override { return weights_->state(); }
+
+ private:
+  AnyStream compute_gradient();
+  double add_vector(std::size_t vector);
+  void apply(const AnyStream& sum);
+  Task<> apply_pending();
+  double rate() const;
+
+  Session& session_;
+  const TrainOptions& options_;
+  GradientLayout layout_;
+  std::vector<double> class_weights_;
+  std::string row_;
+  std::uint64_t steps_of_epoch_;
+  BatchCursor cursor_;
+  GradientAccumulator gradient_;
+  std::unique_ptr<Weights> weights_;
+  Batch batch_;
+  PoolVector<std::uint32_t> classes_;  // of the batch's rows
+  PoolVector<float> margins_, coefficients_;
+  bool saves_ = false;
+};
+
+Task<> Sgd::run_epoch() {
+  Position& position = session_.position;
+  const std::uint64_t done = position.step_of_epoch;
+  cursor_.begin_epoch(static_cast<std::uint64_t>(position.epoch), done * options_.batch_rows);
+  const auto staleness = static_cast<std::size_t>(options_.staleness);
+  for (std::uint64_t step = done; step < steps_of_epoch_ && !session_.is_stopping; ++step) {
+    AnyStream gradient = compute_gradient();
+    if (staleness == 0) {
+      const AnyStream sum = co_await session_.group.sum(std::move(gradient), row_);
+      apply(sum);
+    } else {
+      session_.group.start_sum(std::move(gradient), row_);
+      if (session_.group.in_flight() > staleness) {
+        const AnyStream sum = co_await session_.group.finish_sum();
+        apply(sum);
+      }
+    }
+    if (saves_ || session_.is_stopping) co_await apply_pending();
+    if (std::exchange(saves_, false)) session_.save(*this);
+  }
+  co_await apply_pending();
+}
+
+Task<> Sgd::apply_pending() {
+  while (session_.group.in_flight() > 0) {
+    const AnyStream sum = co_await session_.group.finish_sum();
+    apply(sum);
+  }
+}
+
+AnyStream Sgd::compute_gradient() {
+  try {
+    cursor_.next(options_.batch_rows, batch_);
+  } catch (const Error&) {  // a damaged block: the others are told by the vote
+    session_.failure = std::current_exception();
+    batch_.clear();
+  }
+  margins_.resize(batch_.size());
+  coefficients_.resize(batch_.size());
+  classes_.resize(batch_.size());
+  for (std::size_t i = 0; i < batch_.size() && !session_.facts.labels.empty(); ++i) {
+    classes_[i] = static_cast<std::uint32_t>(class_of(batch_.labels[i], session_.facts.labels));
+  }
+  double loss = 0;
+  for (std::size_t vector = 0; vector < layout_.vectors; ++vector) {
+    loss += add_vector(vector);
+    session_.group.progress();
+  }
+  session_.group.charge(2 * batch_.nonzeros() * layout_.vectors);
+  std::array<float, kTailValues> tail{};
+  tail[kRows] = static_cast<float>(batch_.size());
+  tail[kLoss] = static_cast<float>(loss);
+  tail[kStop] = session_.votes_to_stop();
+  tail[kSave] = session_.votes_to_save();
+  return gradient_.take(tail);
+}
+
+// The gradient of one vector of weights: margins, then slopes, then slope·row. Gives the loss.
+double Sgd::add_vector(std::size_t vector) {
+  weights_->margins(batch_, vector, margins_, options_.threads);
+  session_.group.progress();
+  const bool is_classifier = options_.loss != Loss::squares;
+  const std::size_t positive = layout_.vectors == 1 ? 1 : vector;
+  double loss = 0, slope_sum = 0;
+  visit_loss(options_.loss, [&]<class L>() {
+    for (std::size_t i = 0; i < batch_.size(); ++i) {
+      const double label = !is_classifier ? batch_.labels[i] : classes_[i] == positive ? 1 : -1;
+      const double weight = is_classifier ? class_weights_[classes_[i]] : 1;
+      loss += weight * L::value(margins_[i], label);
+      coefficients_[i] = static_cast<float>(weight * L::slope(margins_[i], label));
+      slope_sum += coefficients_[i];
+    }
+  });
+  const std::uint64_t offset = vector * layout_.stride();
+  gradient_.add_rows(batch_, coefficients_, offset, options_.threads);
+  if (options_.intercept) gradient_.add(offset + layout_.features, static_cast<float>(slope_sum));
+  return loss;
+}
+
+void Sgd::apply(const AnyStream& sum) {
+  std::array<float, kTailValues> tail{};
+  const auto values = sum.values_buffer().as<float>();
+  if (sum.is_dense()) {
+    std::copy_n(values.end() - kTailValues, +kTailValues, tail.begin());
+  } else {
+    const auto indices = sum.indices_buffer().as<std::uint32_t>();
+    for (std::size_t i = indices.size(); i-- > 0 && indices[i] >= layout_.dimension();) {
+      tail[indices[i] - layout_.dimension()] = values[i];
+    }
+  }
+  Position& position = session_.position;
+  if (tail[kRows] > 0) weights_->step(sum, rate(), tail[kRows]);
+  position.loss_sum += tail[kLoss];
+  position.rows += tail[kRows];
+  position.steps += 1;
+  position.step_of_epoch += 1;
+  if (tail[kStop] > 0) session_.is_stopping = true;
+  if (tail[kSave] > 0) saves_ = true;
+  session_.group.charge(sum.nnz());
+  session_.tell_step(steps_of_epoch_);
+}
+
+double Sgd::rate() const {
+  const Position& position = session_.position;
+  const auto step = static_cast<double>(position.steps);
+  switch (options_.schedule) {
+    case Schedule::step: return options_.rate * std::pow(options_.decay, position.epoch);
+    case Schedule::inverse: return options_.rate / (1 + options_.decay * step);
+    case Schedule::inverse_square_root: return options_.rate / std::sqrt(1 + options_.decay * step);
+    case Schedule::bold_driver: return position.rate;
+    case Schedule::constant:
+    case Schedule::adagrad: return options_.rate;
+  }
+  return options_.rate;
+}
+
+Task<double> Sgd::epoch_loss() {
+  Position& position = session_.position;
+  const double loss = position.loss_sum / position.rows;
+  if (options_.schedule == Schedule::bold_driver) {
+    position.rate *= loss <= position.previous_loss ? 1.05 : 0.5;
+  } else {
+    position.rate = rate();
+  }
+  position.previous_loss = loss;
+  co_return loss;
+}
+
+LinearModel Sgd::model() const {
+  LinearModel model = session_.empty_model();
+  weights_->copy_to(model.weights);
+  std::copy(weights_->intercepts().begin(), weights_->intercepts().end(), model.intercepts.begin());
+  return model;
+}
+
+}  // namespace
+
+std::unique_ptr<Method> make_sgd(Session& session, Dataset& data) { return std::make_unique<Sgd>(session, data); }
+
+}  // namespace tulle::linear

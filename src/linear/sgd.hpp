@@ -1,0 +1,12 @@
+// Mini-batch SGD with the gradient summed by an allreduce. SparCML, section 6: MPI-OPT.
+#pragma once
+
+#include <memory>
+
+#include "linear/session.hpp"
+
+namespace tulle::linear {
+
+std::unique_ptr<Method> make_sgd(Session& session, Dataset& data);
+
+}  // namespace tulle::linear

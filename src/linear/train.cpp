@@ -1,0 +1,74 @@
+#include "tulle/linear/train.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "linear/session.hpp"
+#include "linear/sgd.hpp"
+#include "tulle/base/error.hpp"
+
+namespace tulle::linear {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, Schedule>, 6> kSchedules = {
+    {{"constant", Schedule::constant},
+     {"step", Schedule::step},
+     {"inverse", Schedule::inverse},
+     {"inverse_square_root", Schedule::inverse_square_root},
+     {"bold_driver", Schedule::bold_driver},
+     {"adagrad", Schedule::adagrad}}};
+
+void require(bool holds, std::string_view field, std::string_view allowed) {
+  if (!holds) throw Error(ErrorKind::bad_input, fmt::format("{} must be {}", field, allowed));
+}
+
+void check(const TrainOptions& options) {
+  require(options.epochs >= 1, "epochs", "1 or more");
+  require(options.batch_rows >= 1, "batch_rows", "1 or more");
+  require(options.rate > 0, "rate", "above 0");
+  require(options.decay >= 0, "decay", "0 or more");
+  require(options.penalty.l1 >= 0, "penalty.l1", "0 or more");
+  require(options.penalty.l2 >= 0, "penalty.l2", "0 or more");
+  require(options.staleness >= 0, "staleness", "0 or more");
+  require(options.coordinates >= 1, "coordinates", "1 or more");
+  require(options.patience >= 1, "patience", "1 or more");
+  const bool is_scaled = options.solver == Solver::sgd && options.schedule != Schedule::adagrad;
+  require(!is_scaled || options.rate * options.penalty.l2 < 1, "rate", "below 1/l2");
+}
+
+}  // namespace
+
+std::string_view to_string(Schedule schedule) {
+  for (const auto& [name, each] : kSchedules) {
+    if (each == schedule) return name;
+  }
+  return "unknown";
+}
+
+Schedule schedule_from(std::string_view name) {
+  for (const auto& [each, schedule] : kSchedules) {
+    if (each == name) return schedule;
+  }
+  throw Error(ErrorKind::bad_input,
+              fmt::format("'{}' is not one of constant, step, inverse, inverse_square_root, bold_driver, adagrad", name));
+}
+
+Task<TrainResult> train_task(Communicator communicator, Waiting waiting, Dataset& data, Dataset* held_out,
+                             TrainOptions options) {
+  check(options);
+  Session session(std::move(communicator), waiting, options);
+  session.facts = co_await gather_facts(session.group, data, options.loss, options.solver == Solver::scd);
+  const std::uint64_t places = vectors_of(session.facts.labels.size()) * (session.facts.features + 1);
+  require(places <= kMaxFeatures, "classes times features", fmt::format("at most {}", kMaxFeatures));
+  const std::unique_ptr<Method> method = make_sgd(session, data);
+  TrainResult result = co_await session.run(*method, held_out);
+  result.algorithm = session.group.row_of(options.aggregation);
+  co_return result;
+}
+
+TrainResult train(Communicator& communicator, Dataset& data, Dataset* held_out, const TrainOptions& options) {
+  return run_blocking(train_task(communicator, Waiting::blocks, data, held_out, options));
+}
+
+}  // namespace tulle::linear

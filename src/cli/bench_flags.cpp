@@ -66,7 +66,8 @@ ResidualMode residual_mode_from(const std::string& text) {
   for (const ResidualMode mode : {ResidualMode::global, ResidualMode::partial, ResidualMode::local}) {
     if (to_string(mode) == text) return mode;
   }
-  throw Error(ErrorKind::bad_input, fmt::format("no residual mode is called '{}'; there are global, partial, local", text));
+  throw Error(ErrorKind::bad_input,
+              fmt::format("no residual mode is called '{}'; there are global, partial, local", text));
 }
 
 void add_coding_flags(CLI::App& command, RaceSpec& spec) {
@@ -74,7 +75,8 @@ void add_coding_flags(CLI::App& command, RaceSpec& spec) {
       [&](const std::string& text) { spec.index_coding = text; });
   add(command, "--value-coding", "NAME[:OPTIONS]", "of sums on the wire, for example qsgd:bits=4 (raw)",
       [&](const std::string& text) { spec.value_coding = parse_value_codec(text); });
-  command.add_flag("--code-contributions", spec.codes_contributions, "code values on their way to their owners as well");
+  command.add_flag("--code-contributions", spec.codes_contributions,
+                   "code values on their way to their owners as well");
 }
 
 // The rows that select while they communicate.

@@ -16,11 +16,16 @@ std::vector<Column> columns() {
 }
 
 std::vector<Column> columns_of_selections() {
-  return {{"density", "", Align::right, 8},        {"k", "(values)", Align::right, 9},
-          {"algorithm", "", Align::left, 18},      {"time", "(us)", Align::right, 10},
-          {"select", "(us)", Align::right, 9},     {"depth", "", Align::right, 5},
-          {"messages", "(/rank)", Align::right, 8}, {"words", "(/rank)", Align::right, 10},
-          {"sent/rank", "(B)", Align::right, 11},  {"result", "(values)", Align::right, 9},
+  return {{"density", "", Align::right, 8},
+          {"k", "(values)", Align::right, 9},
+          {"algorithm", "", Align::left, 18},
+          {"time", "(us)", Align::right, 10},
+          {"select", "(us)", Align::right, 9},
+          {"depth", "", Align::right, 5},
+          {"messages", "(/rank)", Align::right, 8},
+          {"words", "(/rank)", Align::right, 10},
+          {"sent/rank", "(B)", Align::right, 11},
+          {"result", "(values)", Align::right, 9},
           {"check", "", Align::left, 6}};
 }
 

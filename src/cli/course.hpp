@@ -14,7 +14,8 @@ class Course {
   /// Of one rank's input, or of what it is to deliver.
   virtual std::uint64_t nnz() const = 0;
   virtual Lap run(const RaceRow& row, const CallOptions& options, std::span<AlgorithmState> states) = 0;
-  /// What is wrong with the values of a lap's result, as far as this thread can tell; empty where nothing is. Collective.
+  /// What is wrong with the values of a lap's result, as far as this thread can tell; empty where nothing is.
+  /// Collective.
   virtual std::string fault_of(const Lap& lap) = 0;
 };
 

@@ -64,14 +64,15 @@ struct RaceRow {
   std::optional<Quartiles> seconds;             ///< unset where the check failed
   std::optional<std::uint64_t> bytes_sent_max;  ///< of one rank; unset where the transport sends by itself
   std::optional<std::uint64_t> bytes_sent_total;
-  std::optional<std::uint64_t> wire_bytes_sent_max;  ///< of one host, by its interface, mean of the timed laps; in a lab
+  std::optional<std::uint64_t>
+      wire_bytes_sent_max;  ///< of one host, by its interface, mean of the timed laps; in a lab
   std::optional<std::uint64_t> wire_bytes_sent_total;
-  std::uint64_t messages = 0;    ///< of all ranks
+  std::uint64_t messages = 0;        ///< of all ranks
   std::uint64_t messages_max = 0;    ///< of one rank
   std::uint64_t data_bytes_max = 0;  ///< of indices and values, in one direction through one rank's port
   std::uint64_t depth = 0;           ///< 0 where nobody counts it
   double select_seconds = 0;         ///< of the slowest rank
-  std::uint64_t nnz_result = 0;  ///< values stored in the result
+  std::uint64_t nnz_result = 0;      ///< values stored in the result
   bool verified = false;
   std::string failure;  ///< why not
 };

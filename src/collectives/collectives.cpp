@@ -86,9 +86,8 @@ void require_supported(const Algorithm& algorithm, const Communicator& communica
                                                                                      : "an accumulator, not a stream"));
   }
   if (codes_values(options) && !algorithm.codes_values) {
-    throw Error(ErrorKind::unsupported,
-                fmt::format("{} sends values as they are and cannot use {}", algorithm.name,
-                            to_string(options.value_coding)));
+    throw Error(ErrorKind::unsupported, fmt::format("{} sends values as they are and cannot use {}", algorithm.name,
+                                                    to_string(options.value_coding)));
   }
   if (algorithm.dense_result && shape.dimension >= kDenseDimensionLimit) {
     throw Error(ErrorKind::unsupported,
@@ -120,9 +119,9 @@ void check_options(const Communicator& communicator, const Shape& shape, const C
   IndexChoice(options.index_coding, communicator.profile());  // knows the name, or throws
   validate(options.value_coding);
   if (codes_values(options) && (is_integer(shape.type) || options.op.code() != OpCode::sum)) {
-    throw Error(ErrorKind::bad_input, fmt::format("{} codes values of sums of floats, not {} by {}",
-                                                  to_string(options.value_coding), to_string(shape.type),
-                                                  options.op.name()));
+    throw Error(ErrorKind::bad_input,
+                fmt::format("{} codes values of sums of floats, not {} by {}", to_string(options.value_coding),
+                            to_string(shape.type), options.op.name()));
   }
 }
 
@@ -146,15 +145,15 @@ CallOptions with_k(CallOptions options, std::uint64_t dimension) {
 
 void check_accumulator(const Communicator& communicator, const Accumulator& accumulator, const CallOptions& options) {
   if (accumulator.type() != compute_type(accumulator.type())) {
-    throw Error(ErrorKind::bad_input, fmt::format("{} is too narrow for an accumulator; use f32",
-                                                  to_string(accumulator.type())));
+    throw Error(ErrorKind::bad_input,
+                fmt::format("{} is too narrow for an accumulator; use f32", to_string(accumulator.type())));
   }
   if (options.op.code() != OpCode::sum) {
     throw Error(ErrorKind::bad_input, fmt::format("accumulators are summed, not reduced by {}", options.op.name()));
   }
   if (options.teams < 1 || communicator.size() % options.teams != 0) {
-    throw Error(ErrorKind::bad_input, fmt::format("{} teams of equal size cannot be made of {} ranks", options.teams,
-                                                  communicator.size()));
+    throw Error(ErrorKind::bad_input,
+                fmt::format("{} teams of equal size cannot be made of {} ranks", options.teams, communicator.size()));
   }
   check_team_gather(options);
 }
@@ -222,8 +221,8 @@ Task<> run_call(Operation& operation, Call call, std::shared_ptr<std::optional<O
   outcome.overflowed = report.overflowed;
   outcome.algorithm = call.algorithm.name;
   outcome.counts = operation.counts();
-  const bool teaches = call.state != nullptr && call.algorithm.kind == OperationKind::allreduce &&
-                       call.algorithm.takes == Takes::stream;
+  const bool teaches =
+      call.state != nullptr && call.algorithm.kind == OperationKind::allreduce && call.algorithm.takes == Takes::stream;
   if (teaches) learn(*call.state, outcome, operation.size());
   *result = std::move(outcome);
 }
@@ -304,12 +303,12 @@ Request<Outcome> ireduce_scatter(Communicator& communicator, Accumulator accumul
   return start(OperationKind::reduce_scatter, communicator, accumulator, options, state, false);
 }
 
-#define TULLE_COLLECTIVE(name)                                                                            \
-  Outcome name(Communicator& communicator, AnyStream& stream, const CallOptions& options) {               \
-    return run_blocking(OperationKind::name, communicator, stream, options);                              \
-  }                                                                                                       \
-  Request<Outcome> i##name(Communicator& communicator, AnyStream stream, const CallOptions& options) {    \
-    return start(OperationKind::name, communicator, std::move(stream), options, nullptr, false);          \
+#define TULLE_COLLECTIVE(name)                                                                         \
+  Outcome name(Communicator& communicator, AnyStream& stream, const CallOptions& options) {            \
+    return run_blocking(OperationKind::name, communicator, stream, options);                           \
+  }                                                                                                    \
+  Request<Outcome> i##name(Communicator& communicator, AnyStream stream, const CallOptions& options) { \
+    return start(OperationKind::name, communicator, std::move(stream), options, nullptr, false);       \
   }
 TULLE_COLLECTIVE(allgather)
 TULLE_COLLECTIVE(reduce_scatter)

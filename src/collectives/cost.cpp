@@ -27,7 +27,8 @@ double CostInput::stream_bytes(double stored, double extent, double bytes_per_va
 double CostInput::coding_seconds(double stored, double extent) const {
   if (stored <= 0 || extent <= 0) return 0;
   const IndexChoice choice(index_coding, profile);
-  return stored * choice.seconds(choice.for_density(std::min(1.0, stored / extent), static_cast<std::size_t>(index_bytes)));
+  return stored *
+         choice.seconds(choice.for_density(std::min(1.0, stored / extent), static_cast<std::size_t>(index_bytes)));
 }
 
 double message_seconds(const Profile& profile, double bytes) {

@@ -50,8 +50,8 @@ Task<Part> halve_and_gather(Exchange& exchange, Part mine, const patterns::Fold&
   const auto rank_of = [](const void* context, int member) {
     return static_cast<const patterns::Fold*>(context)->rank_of(member);
   };
-  const PoolVector<Part> blocks = co_await gather_parts_among(
-      exchange, std::move(block), kGatherStep, {fold.core_rank(), fold.core_size(), rank_of, &fold});
+  const PoolVector<Part> blocks = co_await gather_parts_among(exchange, std::move(block), kGatherStep,
+                                                              {fold.core_rank(), fold.core_size(), rank_of, &fold});
   co_return exchange.concatenate(blocks, LayoutChoice::dense, std::move(result));
 }
 

@@ -73,8 +73,7 @@ Task<Part> run_ring(Exchange& exchange, const Part& input) {
   for (int step = 1; step <= last_step; ++step) {
     const int block = ring.block_sent_in(step);
     for (int segment = 0; segment < ring.segments(); ++segment) {
-      Incoming message =
-          co_await exchange.operation().receive(ring.left(), ring.message_number(step - 1, segment));
+      Incoming message = co_await exchange.operation().receive(ring.left(), ring.message_number(step - 1, segment));
       Part part = exchange.open(std::move(message));
       if (step < last_reduction) {
         part = exchange.reduce(std::move(part), ring.mine(block, segment));

@@ -131,7 +131,8 @@ PoolVector<Part> Exchange::open(Incoming message, std::span<const Range> ranges)
 Part Exchange::reduce(Part lower, Part higher) {
   KernelReport report;
   const std::uint64_t contributed = lower.contributed + higher.contributed;
-  Part sum{tulle::reduce(std::move(lower.stream), std::move(higher.stream), op_, &report, layout_rule_), contributed, {}};
+  Part sum{
+      tulle::reduce(std::move(lower.stream), std::move(higher.stream), op_, &report, layout_rule_), contributed, {}};
   operation_.charge(report);
   return sum;
 }
@@ -170,8 +171,8 @@ Part Exchange::concatenate(std::span<const Part> blocks, std::optional<LayoutRul
   KernelReport report;
   const Streams all = streams_of(blocks);
   Part whole{tulle::concatenate(all.streams, op_, &report, rule.value_or(layout_rule_), std::move(landing)),
-           all.contributed,
-           {}};
+             all.contributed,
+             {}};
   operation_.charge(report);
   return whole;
 }
@@ -185,8 +186,8 @@ Buffer Exchange::make_dense_result(Step first_final_step, bool phantom) {
     // The values of a dense frame follow its head, which came with the envelope.
     if (step < first_final_step_ || segment == 0 || arrived[segment - 1].size() != kFrameHeadBytes) return Buffer();
     const FrameHead head = decode_frame_head(arrived[segment - 1].bytes());
-    const bool fits = head.layout == Layout::dense && head.value_coding == ValueCoding::raw && head.type == type() && head.dimension == dimension() &&
-                      head.range.size() * size_of(type()) == length;
+    const bool fits = head.layout == Layout::dense && head.value_coding == ValueCoding::raw && head.type == type() &&
+                      head.dimension == dimension() && head.range.size() * size_of(type()) == length;
     return fits ? block_of_result(dense_result_, head.range) : Buffer();
   });
   return dense_result_;
@@ -215,8 +216,8 @@ Range Blocks::of(int rank) const {
   return {cuts[static_cast<std::size_t>(rank)], cuts[static_cast<std::size_t>(rank) + 1]};
 }
 
-Task<Part> split_and_reduce(Exchange& exchange, Part mine, Step step, std::optional<LayoutRule> rule,
-                            Buffer result, std::span<const std::uint64_t> cuts) {
+Task<Part> split_and_reduce(Exchange& exchange, Part mine, Step step, std::optional<LayoutRule> rule, Buffer result,
+                            std::span<const std::uint64_t> cuts) {
   const int rank = exchange.rank();
   const int size = exchange.size();
   const Blocks blocks{exchange.dimension(), size, cuts};

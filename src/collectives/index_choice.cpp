@@ -23,7 +23,10 @@ IndexCoding coding_named(std::string_view name) {
 }  // namespace
 
 IndexChoice::IndexChoice(std::string_view name, const Profile& profile)
-    : rule_(name == kAuto ? Rule::automatic : name == kSmallest ? Rule::smallest : Rule::named), profile_(profile) {
+    : rule_(name == kAuto       ? Rule::automatic
+            : name == kSmallest ? Rule::smallest
+                                : Rule::named),
+      profile_(profile) {
   if (rule_ == Rule::named) named_ = coding_named(name);
 }
 

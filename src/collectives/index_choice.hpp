@@ -1,4 +1,5 @@
-// Which index coding a frame gets: the one asked for, the smallest, or the one that saves more on the wire than it costs.
+// Which index coding a frame gets: the one asked for, the smallest, or the one that saves more on the wire than it
+// costs.
 #pragma once
 
 #include <optional>

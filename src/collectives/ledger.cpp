@@ -48,10 +48,10 @@ void for_each_change(const AnyStream& taken, const AnyStream& before, Visit visi
   const auto taken_values = taken.values_buffer().as<V>(), before_values = before.values_buffer().as<V>();
   std::size_t t = 0, b = 0;
   while (t < taken_indices.size() || b < before_indices.size()) {
-    const bool is_taken = b == before_indices.size() ||
-                          (t < taken_indices.size() && taken_indices[t] <= before_indices[b]);
-    const bool is_added_to = t == taken_indices.size() ||
-                             (b < before_indices.size() && before_indices[b] <= taken_indices[t]);
+    const bool is_taken =
+        b == before_indices.size() || (t < taken_indices.size() && taken_indices[t] <= before_indices[b]);
+    const bool is_added_to =
+        t == taken_indices.size() || (b < before_indices.size() && before_indices[b] <= taken_indices[t]);
     const I index = is_taken ? taken_indices[t] : before_indices[b];
     visit(index, is_added_to ? before_values[b] : taken_values[t], is_taken);
     t += is_taken;
@@ -98,8 +98,8 @@ AnyStream Ledger::add(const AnyStream& received) {
 template <class Select>
 AnyStream Ledger::take(Range block, Select select) {
   const double started = operation_.seconds();
-  entries_.back().taken = visit_compute_type(
-      accumulator_.type(), [&]<class V>() { return select(accumulator_.values<V>()); });
+  entries_.back().taken =
+      visit_compute_type(accumulator_.type(), [&]<class V>() { return select(accumulator_.values<V>()); });
   operation_.charge({.dense_items = block.size()});
   select_seconds_ += operation_.seconds() - started;
   return entries_.back().taken;
@@ -125,9 +125,8 @@ AnyStream Ledger::take_above(Range block, double threshold, std::uint64_t k) {
     if (taken.nnz() > kMostSurvivors * k) {
       SplitStream split = split_top_k(taken, k);
       visit_pairs(taken.type(), taken.dimension(), [&]<class W, class I>() {
-        for_each_change<W, I>(split.rest, nothing, [&](I index, W value, bool) {
-          accumulator_.values<W>()[index] = value;
-        });
+        for_each_change<W, I>(split.rest, nothing,
+                              [&](I index, W value, bool) { accumulator_.values<W>()[index] = value; });
       });
       return split.kept;
     }

@@ -2,9 +2,9 @@
 //
 // How it works. A row *takes* the largest values of a block, after adding what it has *received* for that block; what
 // is taken is sent on. Every change is written down with the value that was there before. Later selections *drop*
-// values that are on their way. Once the result is known the ledger is *settled*: SparDL's Algorithm 1. Where the result
-// has an index, what was sent of it has arrived or was dropped, and in residual mode `global` whoever dropped it keeps
-// it. Where the result lacks an index, nothing of it has arrived, and every rank gets back what it had.
+// values that are on their way. Once the result is known the ledger is *settled*: SparDL's Algorithm 1. Where the
+// result has an index, what was sent of it has arrived or was dropped, and in residual mode `global` whoever dropped it
+// keeps it. Where the result lacks an index, nothing of it has arrived, and every rank gets back what it had.
 #pragma once
 
 #include "collectives/exchange.hpp"

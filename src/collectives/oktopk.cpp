@@ -1,12 +1,12 @@
 // oktopk: sparse allreduce of accumulators in owners' regions that adapt to the data. Li and Hoefler 2022.
 //
 // How it works. *Select*: a rank takes the values above its *local threshold*; it finds that exactly every τ' calls and
-// uses it again in between. *Split*: [0, N) is cut into P *regions*; every τ calls each rank proposes the cuts that would
-// balance its own values, and the mean is taken. Every rank sends each owner the pairs of its region, beginning with
-// its right-hand neighbour; the owner sums them. *Filter*: the owner keeps what is above the *global threshold*, that of
-// the k largest sums, which every τ' calls is found exactly from all of them. *Gather*: the sizes of what is left are
-// shared; where the largest is more than four times the mean the pieces are *balanced* first; then they travel to
-// everyone. Everything that was taken and is not in the result comes back.
+// uses it again in between. *Split*: [0, N) is cut into P *regions*; every τ calls each rank proposes the cuts that
+// would balance its own values, and the mean is taken. Every rank sends each owner the pairs of its region, beginning
+// with its right-hand neighbour; the owner sums them. *Filter*: the owner keeps what is above the *global threshold*,
+// that of the k largest sums, which every τ' calls is found exactly from all of them. *Gather*: the sizes of what is
+// left are shared; where the largest is more than four times the mean the pieces are *balanced* first; then they travel
+// to everyone. Everything that was taken and is not in the result comes back.
 //
 //   depth     1 + ⌈log2 P⌉ for the split and the gather, ⌈log2 P⌉ more for the sizes, 1 more where pieces are balanced
 //   messages  P − 1 + 2·⌈log2 P⌉ per rank, and those of balancing
@@ -25,8 +25,8 @@ namespace {
 
 constexpr Step kRegionStep = 0, kSplitStep = 64, kSizeStep = 65, kBalanceStep = 129, kGatherStep = 130;
 constexpr std::uint64_t kUnbalanced = 4;
-// A global threshold that lets more than 4·k or fewer than k/2 values pass has aged.
-constexpr std::uint64_t kMostPass = 4, kFewestPass = 2;
+// A global threshold that lets more than 2·k or fewer than k/2 values pass has aged.
+constexpr std::uint64_t kMostPass = 2, kFewestPass = 2;
 
 /// Everyone's numbers, by rank. Integers travel as a dense stream of their own.
 Task<PoolVector<PoolVector<std::int64_t>>> share_numbers(Operation& operation, PoolVector<std::int64_t> mine,
@@ -192,8 +192,9 @@ bool fits(const OktopkState& memory, std::uint64_t k, std::uint64_t dimension, i
 Task<Outcome> oktopk(Operation& operation, Payload& payload, const CallOptions& options, AlgorithmState* state) {
   Ledger ledger(operation, payload.accumulator, options.residual);
   Exchange exchange(operation, payload.accumulator, options, ledger);
-  OktopkState memory;  // the caller's stays as it is until the call has succeeded
-  if (state != nullptr && fits(state->oktopk, options.k, exchange.dimension(), exchange.size())) memory = state->oktopk;
+  OktopkState memory;  // taken from the caller: a call that fails leaves nothing that ranks could disagree on
+  if (state != nullptr) memory = std::exchange(state->oktopk, {});
+  if (!fits(memory, options.k, exchange.dimension(), exchange.size())) memory = {};
   memory.k = options.k;
   const bool is_first = memory.cuts.empty();
   const bool finds_thresholds = is_first || memory.calls % options.threshold_period == 0 || operation.size() == 1;

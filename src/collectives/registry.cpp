@@ -8,16 +8,16 @@
 namespace tulle {
 namespace {
 
-#define TULLE_ROW(name, kind, needs, input, codes_values, dense_result, summary, paper)                            \
-  Algorithm {                                                                                                       \
-    #name, OperationKind::kind, summary, paper, Exactness::exact, Needs::needs, Takes::stream, Layout::input,       \
-        codes_values, dense_result, algorithms::name##_cost, algorithms::name                        \
+#define TULLE_ROW(name, kind, needs, input, codes_values, dense_result, summary, paper)                       \
+  Algorithm {                                                                                                 \
+#name, OperationKind::kind, summary, paper, Exactness::exact, Needs::needs, Takes::stream, Layout::input, \
+        codes_values, dense_result, algorithms::name##_cost, algorithms::name                                 \
   }
 // Rows that take an accumulator.
-#define TULLE_LOSSY_ROW(name, kind, summary, paper)                                                                 \
-  Algorithm {                                                                                                       \
-    #name, OperationKind::kind, summary, paper, Exactness::lossy_with_residual, Needs::messages, Takes::accumulator, \
-        Layout::dense, true, false, algorithms::name##_cost, algorithms::name     \
+#define TULLE_LOSSY_ROW(name, kind, summary, paper)                                                                  \
+  Algorithm {                                                                                                        \
+#name, OperationKind::kind, summary, paper, Exactness::lossy_with_residual, Needs::messages, Takes::accumulator, \
+        Layout::dense, true, false, algorithms::name##_cost, algorithms::name                                        \
   }
 
 constexpr std::array kRegistry = {

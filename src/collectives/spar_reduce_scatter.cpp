@@ -18,8 +18,7 @@
 
 namespace tulle::algorithms {
 
-Task<Outcome> spar_reduce_scatter(Operation& operation, Payload& payload, const CallOptions& options,
-                                  AlgorithmState*) {
+Task<Outcome> spar_reduce_scatter(Operation& operation, Payload& payload, const CallOptions& options, AlgorithmState*) {
   Ledger ledger(operation, payload.accumulator, options.residual);
   Exchange exchange(operation, payload.accumulator, options, ledger);
   const TeamPlace place = TeamPlace::of(exchange.rank(), exchange.size(), 1);

@@ -37,8 +37,8 @@ TeamGather team_gather_of(const CallOptions& options) {
   }
   if (options.team_gather == "b_sag") return options.teams == 1 ? TeamGather::none : TeamGather::b_sag;
   if (options.team_gather != "r_sag") {
-    throw Error(ErrorKind::bad_input, fmt::format("no team gather is called '{}'; there are {}, r_sag, b_sag",
-                                                  options.team_gather, kAuto));
+    throw Error(ErrorKind::bad_input,
+                fmt::format("no team gather is called '{}'; there are {}, r_sag, b_sag", options.team_gather, kAuto));
   }
   if (!is_power_of_two) {
     throw Error(ErrorKind::bad_input,
@@ -50,8 +50,12 @@ TeamGather team_gather_of(const CallOptions& options) {
 void prepare(TeamGatherState& state, std::uint64_t k, int ranks, int teams) {
   const double least = static_cast<double>(k) / ranks, most = least * teams;
   if (state.target == static_cast<double>(k) && state.least_h == least && state.most_h == most) return;
-  state = {.target = static_cast<double>(k), .h = least, .least_h = least, .most_h = most,
-           .step = kFirstStep * (most - least), .moved_alike = false};
+  state = {.target = static_cast<double>(k),
+           .h = least,
+           .least_h = least,
+           .most_h = most,
+           .step = kFirstStep * (most - least),
+           .moved_alike = false};
 }
 
 void update(TeamGatherState& state, double came_out) {

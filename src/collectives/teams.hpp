@@ -22,8 +22,8 @@ struct TeamPlace {
   int counterpart(int other) const { return other * team_size + position; }
 };
 
-/// Of `total` values, how many are block `block`'s: equal shares, and what is left over goes to other blocks every time,
-/// so that none starves where there are fewer values than blocks.
+/// Of `total` values, how many are block `block`'s: equal shares, and what is left over goes to other blocks every
+/// time, so that none starves where there are fewer values than blocks.
 std::uint64_t quota(std::uint64_t total, int blocks, int block, std::uint64_t turn);
 
 enum class TeamGather { none, r_sag, b_sag };

@@ -43,16 +43,22 @@ C value_at(const DenseInput& input, std::uint64_t i) {
   return static_cast<C>(static_cast<V>(CombineSum<C>()(value, addend)));
 }
 
-// One value from each of equal stretches.
+// Neighbours that are sampled together. A cache miss for every single value takes longer than the pass over all of them
+// where blocks are small; whole cache lines would say too little where neighbours are alike.
+constexpr std::size_t kRun = 8;
+
+// A run of neighbours from each of equal stretches.
 template <class V, class C>
 void sample_into(PoolVector<Key>& keys, const DenseInput& input, const CandidateSpec& spec) {
   const Philox random(spec.seed, spec.step);
-  const auto stretch = static_cast<double>(input.range.size()) / static_cast<double>(keys.size());
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    const std::uint64_t bits = random.at(i / 2) >> (i % 2 * 32);
-    const double position = (static_cast<double>(i) + static_cast<double>(bits & 0xffffffffu) * 0x1p-32) * stretch;
-    const auto index = std::min(static_cast<std::uint64_t>(position), input.range.size() - 1);
-    keys[i] = key_of(value_at<V, C>(input, index), spec.side);
+  const auto stretch = static_cast<double>(input.range.size()) * kRun / static_cast<double>(keys.size());
+  for (std::size_t i = 0; i < keys.size(); i += kRun) {
+    const double place = static_cast<double>(random.at(i / kRun) >> 32) * 0x1p-32;
+    const auto first = static_cast<std::uint64_t>((static_cast<double>(i / kRun) + place) * stretch);
+    for (std::size_t j = i; j < std::min(i + kRun, keys.size()); ++j) {
+      const std::uint64_t index = std::min(first + (j - i), input.range.size() - 1);
+      keys[j] = key_of(value_at<V, C>(input, index), spec.side);
+    }
   }
 }
 

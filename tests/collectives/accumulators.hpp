@@ -82,7 +82,8 @@ std::vector<V> delivered_sum(OperationKind kind, const SimRun& run) {
 
 /// Invariant 3: what went in is what came out plus what stayed.
 template <class V>
-void expect_conserved(OperationKind kind, const std::vector<V>& before, const SimRun& run, const Accumulators<V>& after) {
+void expect_conserved(OperationKind kind, const std::vector<V>& before, const SimRun& run,
+                      const Accumulators<V>& after) {
   std::vector<V> total = sum_of(after);
   const std::vector<V> arrived = delivered_sum<V>(kind, run);
   ASSERT_EQ(total.size(), arrived.size());

@@ -1,6 +1,8 @@
 // The invariants of the design on every row that takes an accumulator: same bits everywhere, nothing lost, any P.
 #include "collectives/accumulators.hpp"
+#include "collectives/count_allocations.hpp"
 #include "tulle/codec/registry.hpp"
+#include "tulle/comm/threads.hpp"
 
 namespace tulle::testing {
 namespace {
@@ -140,11 +142,9 @@ TEST_P(EveryLossyCoding, loses_nothing_either) {
         for (double& value : values) value /= 5040 * 16;
       }
       const auto before = sum_of(accumulators);
-      const SimRun run = reduce_accumulators(row->kind, accumulators,
-                                             {.algorithm = row->name,
-                                              .value_coding = {.coding = codec->coding, .bucket = 64},
-                                              .k = 90,
-                                              .teams = teams});
+      const SimRun run = reduce_accumulators(
+          row->kind, accumulators,
+          {.algorithm = row->name, .value_coding = {.coding = codec->coding, .bucket = 64}, .k = 90, .teams = teams});
       expect_no_errors(run.errors);
       const auto arrived = delivered_sum<double>(row->kind, run);
       const auto stayed = sum_of(accumulators);
@@ -235,8 +235,8 @@ TEST_P(OnLossyRows, nothing_starves_over_many_steps) {
       for (std::size_t rank = 0; rank < residual.size(); ++rank) {
         for (std::size_t i = 0; i < 60; ++i) residual[rank][i] += gradient[rank][i];
       }
-      const SimRun run = reduce_accumulators(row().kind, residual,
-                                             {.algorithm = row().name, .k = 3, .step = step}, &states);
+      const SimRun run =
+          reduce_accumulators(row().kind, residual, {.algorithm = row().name, .k = 3, .step = step}, &states);
       expect_no_errors(run.errors);
       const auto arrived = delivered_sum<double>(row().kind, run);
       for (std::size_t i = 0; i < 60; ++i) applied[i] += arrived[i];
@@ -247,6 +247,54 @@ TEST_P(OnLossyRows, nothing_starves_over_many_steps) {
       ASSERT_NEAR(applied[i] / kSteps, once[i], 0.15 * largest) << "P = " << ranks << ", index " << i;
     }
   }
+}
+
+TEST(AccumulatorsOnThreads, get_the_bytes_of_the_simulator) {
+  for (const int ranks : {1, 2, 3, 4, 6}) {
+    for (const Algorithm* row : rows_on_accumulators()) {
+      SCOPED_TRACE(::testing::Message() << row->name << ", P = " << ranks);
+      const CallOptions options{.algorithm = row->name, .k = 70, .teams = ranks % 2 == 0 ? 2 : 1};
+      auto simulated = make_accumulators<float>(ranks, 1500), threaded = simulated;
+      const SimRun run = reduce_accumulators(row->kind, simulated, options);
+      expect_no_errors(run.errors);
+      run_threads(ranks, [&](Communicator& communicator) {
+        const auto rank = static_cast<std::size_t>(communicator.rank());
+        const Accumulator mine{std::span<float>(threaded[rank])};
+        EXPECT_TRUE(start_collective(row->kind, communicator, mine, options).wait().stream ==
+                    run.outcomes[rank].stream);
+      });
+      ASSERT_EQ(threaded, simulated);
+    }
+  }
+}
+
+TEST_P(OnLossyRows, the_steady_state_allocates_nothing) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers allocate";
+#endif
+  constexpr int kRanks = 4;
+  auto accumulators = make_accumulators<float>(kRanks, 50000);
+  const auto gradients = accumulators;
+  std::vector<AlgorithmState> states(kRanks);
+  SimWorld world({.ranks = kRanks});
+  std::vector<Request<Outcome>> requests;
+  requests.reserve(kRanks);
+  const auto step = [&] {
+    requests.clear();
+    for (std::size_t rank = 0; rank < kRanks; ++rank) {
+      std::ranges::copy(gradients[rank], accumulators[rank].begin());
+      requests.push_back(start_collective(row().kind, world.communicator(static_cast<int>(rank)),
+                                          Accumulator(std::span<float>(accumulators[rank])),
+                                          {.algorithm = row().name, .k = 500, .region_period = 1000}, &states[rank]));
+    }
+    for (Request<Outcome>& request : requests) (void)request.wait();
+  };
+  for (int warm_up = 0; warm_up < 40; ++warm_up) step();
+  const std::uint64_t allocations_before = allocation_count();
+  const std::uint64_t pool_before = pool_stats().system_allocations;
+  for (int i = 0; i < 40; ++i) step();
+  EXPECT_EQ(allocation_count() - allocations_before, 0u);
+  EXPECT_EQ(pool_stats().system_allocations - pool_before, 0u);
 }
 
 TEST(Accumulators, are_refused_where_they_make_no_sense) {

@@ -186,9 +186,9 @@ TEST_P(EveryValueCoding, is_unbiased_where_it_says_so) {
 TEST(ValueCodings, of_a_quantized_second_phase_save_the_bytes_they_promise) {
   const auto inputs = make_inputs(8, {.dimension = 1u << 16, .nnz = (1u << 16) / 10});
   const auto bytes = [&](const ValueCodec& codec) {
-    const SimRun run = run_in_simulation(OperationKind::allreduce, inputs,
-                                         {.algorithm = "dsar_split_allgather", .index_coding = "raw",
-                                          .value_coding = codec});
+    const SimRun run =
+        run_in_simulation(OperationKind::allreduce, inputs,
+                          {.algorithm = "dsar_split_allgather", .index_coding = "raw", .value_coding = codec});
     expect_no_errors(run.errors);
     return static_cast<double>(run.outcomes[0].counts.data_bytes_sent);
   };

@@ -1,5 +1,5 @@
 // Every row of the registry on real MPI: the bytes of the simulator, blocking and non-blocking.
-#include "collectives/harness.hpp"
+#include "collectives/accumulators.hpp"
 #include "comm_mpi/mpi_fixture.hpp"
 
 namespace tulle::testing {
@@ -26,6 +26,45 @@ TEST(OnMpi, every_row_gives_the_bytes_of_the_simulator) {
       expect_no_errors(simulated.errors);
       const Outcome outcome = start_collective(row->kind, communicator, inputs[me], options).wait();
       ASSERT_TRUE(outcome.stream == simulated.outcomes[me].stream);
+    }
+  }
+}
+
+TEST(OnMpi, every_row_on_accumulators_gives_the_bytes_of_the_simulator) {
+  Communicator communicator = test_communicator();
+  const auto me = static_cast<std::size_t>(communicator.rank());
+  for (const std::uint64_t k : {std::uint64_t{1}, std::uint64_t{50}, std::uint64_t{3000}}) {
+    for (const Algorithm* row : rows_on_accumulators()) {
+      SCOPED_TRACE(::testing::Message() << row->name << ", k = " << k);
+      const CallOptions options{.algorithm = row->name, .index_coding = kSmallest, .k = k, .step = 3};
+      auto simulated = make_accumulators<float>(communicator.size(), 20000);
+      std::vector<float> mine = simulated[me];
+      const SimRun run = reduce_accumulators(row->kind, simulated, options);
+      expect_no_errors(run.errors);
+      const Outcome outcome =
+          start_collective(row->kind, communicator, Accumulator(std::span<float>(mine)), options).wait();
+      ASSERT_TRUE(outcome.stream == run.outcomes[me].stream);
+      ASSERT_EQ(mine, simulated[me]);
+    }
+  }
+}
+
+TEST(OnMpi, coded_frames_give_the_bytes_of_the_simulator) {
+  Communicator communicator = test_communicator();
+  const auto me = static_cast<std::size_t>(communicator.rank());
+  const auto inputs = make_inputs(communicator.size(), spec_for(200000, 60000, 5));
+  for (const std::string_view row : {"ssar_split_allgather", "dsar_split_allgather"}) {
+    for (const char* const values : {"raw", "qsgd:bits=4", "three_lc:s=1.5"}) {
+      SCOPED_TRACE(::testing::Message() << row << ", " << values);
+      const CallOptions options{.algorithm = row,
+                                .index_coding = kSmallest,
+                                .value_coding = parse_value_codec(values),
+                                .codes_contributions = true,
+                                .step = 1};
+      const SimRun simulated = run_in_simulation(OperationKind::allreduce, inputs, options);
+      expect_no_errors(simulated.errors);
+      AnyStream mine = inputs[me];
+      ASSERT_TRUE(allreduce(communicator, mine, options).stream == simulated.outcomes[me].stream);
     }
   }
 }

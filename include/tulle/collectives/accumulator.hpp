@@ -14,8 +14,7 @@ class Accumulator {
  public:
   Accumulator() = default;
   template <class V>
-  explicit Accumulator(std::span<V> values)
-      : type_(kValueTypeOf<V>), data_(values.data()), dimension_(values.size()) {}
+  explicit Accumulator(std::span<V> values) : type_(kValueTypeOf<V>), data_(values.data()), dimension_(values.size()) {}
 
   /// A vector that is only counted, for simulations larger than memory.
   static Accumulator phantom(ValueType type, std::uint64_t dimension) {

@@ -35,26 +35,26 @@ std::string_view to_string(ResidualMode mode);
 struct CallOptions {
   std::string_view algorithm = kAuto;  ///< a row's name, or auto: the cheapest by the communicator's profile
   Op op = Op::sum();
-  int root = 0;                        ///< of reduce and broadcast
-  std::optional<double> density;       ///< expected share of non-zeros in one rank's stream; auto believes it
+  int root = 0;                   ///< of reduce and broadcast
+  std::optional<double> density;  ///< expected share of non-zeros in one rank's stream; auto believes it
 
   std::string_view index_coding = kAuto;  ///< of sparse frames: a coding's name, smallest, or auto: by bytes and speed
   ValueCodec value_coding;                ///< raw is exact; others are for rows that say so
   bool codes_contributions = false;       ///< rows that split: code values also on their way to the owners
 
-  std::uint64_t k = 0;                         ///< accumulators: values to deliver; 0: density says
+  std::uint64_t k = 0;  ///< accumulators: values to deliver; 0: density says
   ResidualMode residual = ResidualMode::global;
-  int teams = 1;                               ///< spardl: teams that reduce apart first; divides P
-  std::string_view team_gather = kAuto;        ///< spardl: r_sag, b_sag, or auto: r_sag where teams is a power of two
-  std::uint32_t threshold_period = 32;         ///< oktopk: calls between two exact selections (the paper's τ')
-  std::uint32_t region_period = 64;            ///< oktopk: calls between two partitions of the space (its τ)
+  int teams = 1;                         ///< spardl: teams that reduce apart first; divides P
+  std::string_view team_gather = kAuto;  ///< spardl: r_sag, b_sag, or auto: r_sag where teams is a power of two
+  std::uint32_t threshold_period = 32;   ///< oktopk: calls between two exact selections (the paper's τ')
+  std::uint32_t region_period = 64;      ///< oktopk: calls between two partitions of the space (its τ)
 
-  std::uint64_t seed = 0;                ///< of stochastic rounding
-  std::optional<std::uint64_t> step;     ///< of training; unset: the operation's number on its communicator
+  std::uint64_t seed = 0;             ///< of stochastic rounding
+  std::optional<std::uint64_t> step;  ///< of training; unset: the operation's number on its communicator
 
-  double deadline_seconds = 0;         ///< 0: the communicator's default
-  bool checksum = false;               ///< a CRC-32C of every payload
-  bool reproducible = false;           ///< auto decides by the options alone and learns nothing from earlier calls
+  double deadline_seconds = 0;  ///< 0: the communicator's default
+  bool checksum = false;        ///< a CRC-32C of every payload
+  bool reproducible = false;    ///< auto decides by the options alone and learns nothing from earlier calls
 };
 
 /// What is reduced: a stream, or a dense accumulator for the rows that select while they communicate.
@@ -65,12 +65,12 @@ struct Payload {
 
 struct Outcome {
   AnyStream stream;
-  std::string_view algorithm;      ///< the row that ran
+  std::string_view algorithm;  ///< the row that ran
   Counts counts;
-  std::uint64_t contributed = 0;   ///< non-zeros of all contributions together; 0 where a row cannot know
-  std::uint64_t overflowed = 0;    ///< results that no longer fit f16 or bf16 and became infinite
-  Buffer delivered;                ///< accumulators: the indices that the result has, index_bytes(N) each, increasing
-  double select_seconds = 0;       ///< accumulators: of this rank's selections
+  std::uint64_t contributed = 0;  ///< non-zeros of all contributions together; 0 where a row cannot know
+  std::uint64_t overflowed = 0;   ///< results that no longer fit f16 or bf16 and became infinite
+  Buffer delivered;               ///< accumulators: the indices that the result has, index_bytes(N) each, increasing
+  double select_seconds = 0;      ///< accumulators: of this rank's selections
 };
 
 /// What a cost depends on. SparCML's symbols: P, N, k, K, isize, c; then α, β, γ.

@@ -9,8 +9,8 @@ namespace tulle {
 /// How many values a rank brings to b_sag. SparDL, Algorithm 2: grows while too few values come out, shrinks while too
 /// many do, by a step that doubles at every second move in one direction and halves on a turn.
 struct TeamGatherState {
-  double target = 0;    ///< values that shall come out, of all blocks together; what changes it starts anew
-  double h = 0;         ///< values of one block that a rank brings
+  double target = 0;  ///< values that shall come out, of all blocks together; what changes it starts anew
+  double h = 0;       ///< values of one block that a rank brings
   double least_h = 0;
   double most_h = 0;
   double step = 0;
@@ -19,8 +19,8 @@ struct TeamGatherState {
 
 /// Thresholds and regions that oktopk uses again.
 struct OktopkState {
-  std::uint64_t k = 0;     ///< that they were found for
-  std::uint64_t calls = 0; ///< since then
+  std::uint64_t k = 0;      ///< that they were found for
+  std::uint64_t calls = 0;  ///< since then
   double local_threshold = 0;
   double global_threshold = 0;
   std::vector<std::uint64_t> cuts;  ///< P + 1

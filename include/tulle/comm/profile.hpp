@@ -5,15 +5,15 @@ namespace tulle {
 
 /// Measured by a probe, or the defaults of a transport. Equal on all ranks of a communicator.
 struct Profile {
-  double alpha_seconds = 2e-6;             ///< α: per message
-  double beta_seconds_per_byte = 1e-10;    ///< β: per byte
-  double gamma_sparse_seconds = 3.3e-9;    ///< γ: per (index, value) pair that a kernel touches
-  double gamma_dense_seconds = 0.3e-9;     ///< γ: per value that a dense kernel touches
+  double alpha_seconds = 2e-6;           ///< α: per message
+  double beta_seconds_per_byte = 1e-10;  ///< β: per byte
+  double gamma_sparse_seconds = 3.3e-9;  ///< γ: per (index, value) pair that a kernel touches
+  double gamma_dense_seconds = 0.3e-9;   ///< γ: per value that a dense kernel touches
 
   double gamma_delta_vbyte_seconds = 4e-9;  ///< γ: per index that is encoded and decoded
   double gamma_bitmap_seconds = 3e-9;
   double gamma_rice_seconds = 8e-9;
-  double gamma_select_seconds = 0.5e-9;     ///< γ: per value that a selection looks at
+  double gamma_select_seconds = 0.5e-9;  ///< γ: per value that a selection looks at
 
   friend bool operator==(const Profile&, const Profile&) = default;
 };

@@ -36,7 +36,7 @@ inline constexpr std::size_t kFoldSlack = 64;
 template <class V, class I, class Combine>
 std::size_t fold_twins(PairsView<V, I> sorted, PairsTarget<V, I> target, Combine combine) {
   if constexpr (std::is_same_v<Combine, CombineSum<V>> && sizeof(V) == sizeof(I)) {
-    using Sum = std::conditional_t<std::is_integral_v<V>, std::make_unsigned<V>, std::type_identity<V>>::type;
+    using Sum = typename std::conditional_t<std::is_integral_v<V>, std::make_unsigned<V>, std::type_identity<V>>::type;
     return fold_sum({sorted.indices, reinterpret_cast<const Sum*>(sorted.values), sorted.size},
                     {target.indices, reinterpret_cast<Sum*>(target.values)});
   } else {

@@ -120,7 +120,7 @@ TEST(ThreeLc, equals_the_reference_on_every_target) {
 // Long runs lie across every cut between parts, and short ones beside them.
 TEST(ThreeLc, the_parallel_form_gives_the_serial_bytes) {
   for (const std::uint64_t rarity : {20, 3000, 200'000}) {
-    const auto values = sparse_floats(2'000'003, rarity);
+    const auto values = sparse_floats(1'000'003, rarity);
     ValueCodec codec{.coding = ValueCoding::three_lc, .sparsity = 1.5};
     const Buffer serial = encoded(codec, values);
     EXPECT_TRUE(vector_of<std::uint8_t>(serial.slice(8, serial.size() - 8)) == reference(values, 1.5)) << rarity;

@@ -119,7 +119,7 @@ TEST_P(ValueCodecs, take_the_smallest_and_largest_numbers) {
 }
 
 TEST_P(ValueCodecs, give_the_same_bytes_on_every_target_and_for_any_threads) {
-  const auto values = random_floats_for(codec.coding, 400'003, 11);
+  const auto values = random_floats_for(codec.coding, 150'001, 11);
   const Buffer expected = encoded(codec, values);
   const auto expected_values = decoded(codec.coding, expected, values.size());
   const auto matches = [&](const Buffer& bytes) { return std::ranges::equal(bytes.bytes(), expected.bytes()); };

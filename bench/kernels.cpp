@@ -191,10 +191,11 @@ void print(const Row& row) {
 void write_json(const std::string& path, const std::vector<Row>& rows) {
   std::ofstream file(path);
   for (const Row& row : rows) {
-    file << fmt::format(
-                R"({{"kind": "kernel", "name": "{}", "rival": "{}", "seconds": {}, "rival_seconds": {}, "items": {}, "ratio": {}}})",
-                row.name, row.rival, row.seconds, row.rival_seconds, row.items, row.ratio())
-         << '\n';
+    file
+        << fmt::format(
+               R"({{"kind": "kernel", "name": "{}", "rival": "{}", "seconds": {}, "rival_seconds": {}, "items": {}, "ratio": {}}})",
+               row.name, row.rival, row.seconds, row.rival_seconds, row.items, row.ratio())
+        << '\n';
   }
 }
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 RING, RABENSEIFNER = 4, 6  # Open MPI's numbers of allreduce algorithms
 
-DATA_SETS = ("a9a", "w8a")
+URL, WEBSPAM = ("url", 84000), ("webspam", 16800)  # data of SparCML's kinds and their rows
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Network:
 
 @dataclass(frozen=True)
 class Case:
-    """`needs` is a command that the program must have; `rename` is for rows that another setting of MPI gave."""
+    """`rename` is for rows that another setting of MPI gave; `data` is a kind and a number of rows to generate."""
 
     command: tuple
     network: Network = None
@@ -34,13 +34,13 @@ class Case:
     mpi_flags: str = ""
     rename: str = ""
     needs_flag: str = ""
-    needs_data: str = ""
+    data: tuple = ()
 
     def __str__(self):
         words = [" ".join(self.command)]
         if self.network:
             words.append(f"{self.network}, P = {self.ranks}")
-        return ", ".join([*words, *filter(None, (self.rename, self.needs_data, " ".join(self.flags)))])
+        return ", ".join([*words, *filter(None, (self.rename, "-".join(map(str, self.data)), " ".join(self.flags)))])
 
 
 def race(network, ranks, dimension, densities, repeats, *flags, **others):
@@ -52,29 +52,36 @@ def race(network, ranks, dimension, densities, repeats, *flags, **others):
 def other_dense_rows(network, ranks, dimension, densities, repeats):
     """MPI's own allreduce by the algorithms that it does not choose by itself."""
     for name, number in (("mpi_native_ring", RING), ("mpi_native_rabenseifner", RABENSEIFNER)):
-        yield race(network, ranks, dimension, densities, repeats, "--warmup", "1", "--algorithm", "mpi_native", rename=name,
-                   mpi_flags=f"--mca coll_tuned_use_dynamic_rules 1 --mca coll_tuned_allreduce_algorithm {number}")
+        yield race(network, ranks, dimension, densities, repeats, "--warmup", "1", "--algorithm", "mpi_native",
+                   mpi_flags=f"--mca coll_tuned_use_dynamic_rules 1 --mca coll_tuned_allreduce_algorithm {number}",
+                   rename=name)
 
 
-def selecting_rows(network, ranks, dimension, repeats, teams=(1,)):
-    """SparDL's Table 1 and its rivals: rows that select while they communicate."""
-    for count in teams:
-        yield Case(("bench", "allreduce"), network, ranks, (0.01,),
-                   ("--dimension", dimension, "--repeats", str(repeats), "--k", "1%", "--teams", str(count)),
+def quantized(network, ranks, dimension, repeats):
+    """Sums that travel in 4 bits, where the result is dense."""
+    return race(network, ranks, dimension, (0.1,), repeats, "--algorithm", "dsar_split_allgather", "--value-coding",
+                "qsgd:bits=4", needs_flag="--value-coding")
+
+
+def selecting_rows(network, ranks, dimension, repeats):
+    """SparDL's Table 1 and its Figure 7: rows that select while they communicate, and teams that divide the ranks."""
+    for teams in (count for count in (1, 2, 3) if ranks % count == 0):
+        names = () if teams == 1 else ("--algorithm", "spardl")
+        yield Case(("bench", "allreduce"), network, ranks, (),
+                   ("--dimension", dimension, "--repeats", str(repeats), "--k", "1%", "--teams", str(teams), *names),
                    needs_flag="--k")
 
 
-def linear_epochs(network, ranks, epochs):
-    """SparCML's Table 2: passes over real data, sparse and dense."""
-    for data in DATA_SETS:
-        for algorithm in ("auto", "mpi_native"):
-            yield Case(("train", "linear"), network, ranks, (),
-                       ("--model", "logistic", "--epochs", str(epochs), "--algorithm", algorithm), needs_data=data)
+def linear_epochs(network, ranks, epochs, data):
+    """SparCML's Table 2: passes over data of its kind, with dense and with sparse sums."""
+    return Case(("train", "linear"), network, ranks, (),
+                ("--model", "logistic", "--hold-out", "5%", "--epochs", str(epochs), "--aggregation", "dense,auto"),
+                data=data)
 
 
 SHM, SIM = Network("shm"), Network("sim")
 GIGABIT, FAST_ETHERNET = Network("lab", "1gbit"), Network("lab", "100mbit")
-COMMON = (Case(("bench", "select")), Case(("bench", "codec")))
+COMMON = (Case(("bench", "select"), flags=("--count", "14700000")), Case(("bench", "codec")))
 
 
 def short_suite():
@@ -84,11 +91,13 @@ def short_suite():
         yield race(SIM, ranks, "2^20", densities, 1)
     for ranks in (2, 4):
         yield race(SHM, ranks, "2^22", densities, 7)
-    yield race(FAST_ETHERNET, 4, "2^20", densities, 3, "--warmup", "1")
+    yield race(FAST_ETHERNET, 8, "2^20", densities, 3, "--warmup", "1")
     yield race(GIGABIT, 8, "2^24", densities, 3, "--warmup", "1")
     yield from other_dense_rows(GIGABIT, 8, "2^24", densities, 3)
-    yield from selecting_rows(SIM, 6, "2^20", 1)
-    yield from linear_epochs(SHM, 4, 3)
+    yield quantized(GIGABIT, 8, "2^24", 3)
+    for ranks in (6, 8):
+        yield from selecting_rows(SIM, ranks, "2^20", 1)
+    yield linear_epochs(GIGABIT, 8, 3, URL)
 
 
 def full_suite():
@@ -104,14 +113,16 @@ def full_suite():
             yield from other_dense_rows(GIGABIT, ranks, dimension, densities, 5)
     for ranks in (2, 4, 8):
         yield race(FAST_ETHERNET, ranks, "2^20", densities, 5)
+        yield quantized(GIGABIT, ranks, "2^24", 5)
     for kind in ("identical", "disjoint", "zipf"):
         yield race(GIGABIT, 8, "2^22", densities, 5, "--overlap", kind)
     yield race(GIGABIT, 8, "2^22", densities, 5, "--type", "f64")
     for ranks in (4, 5, 6, 8):
-        yield from selecting_rows(SIM, ranks, "2^24", 1, teams=(1, 2, 3))
+        yield from selecting_rows(SIM, ranks, "2^24", 1)
         yield from selecting_rows(GIGABIT, ranks, "2^22", 5)
-    for network, ranks in ((SHM, 4), (GIGABIT, 8)):
-        yield from linear_epochs(network, ranks, 10)
+    for network, ranks in ((SHM, 4), (GIGABIT, 8), (FAST_ETHERNET, 8)):
+        for data in (URL, WEBSPAM):
+            yield linear_epochs(network, ranks, 10, data)
 
 
 SUITES = {"short": short_suite, "full": full_suite}

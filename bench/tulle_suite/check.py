@@ -16,8 +16,8 @@ def measure_kernels(tulle, kernels):
 
 def measure_allreduce(tulle, kernels):
     """Rows of the registry against the best dense one, on two threads."""
-    rows = tulle.rows("bench", "allreduce", "--transport", "threads", "--ranks", "2", "--dimension", "2^22", "--repeats",
-                      "25", "--density", *DENSITIES)
+    rows = tulle.rows("bench", "allreduce", "--transport", "threads", "--ranks", "2", "--dimension", "2^22",
+                      "--repeats", "25", "--density", *DENSITIES)
     dense = {density: min(row["seconds_median"] for row in rows
                           if row["density"] == density and row["algorithm"].startswith("dense_"))
              for density in {row["density"] for row in rows}}
@@ -25,23 +25,25 @@ def measure_allreduce(tulle, kernels):
             dense[row["density"]] / row["seconds_median"] for row in rows if row["algorithm"] != "auto"}
 
 
-def measure_others(kind, rival):
-    """Rows of `tulle bench select` or `codec`, which hold their rival's time themselves."""
+def measure_others(kind, rival, *flags):
+    """Rows of `tulle bench select` or `codec`, which hold their ratio; not those that only pass pointers on."""
 
     def measure(tulle, kernels):
-        rows = tulle.rows("bench", kind) if tulle.has(("bench", kind)) else []
-        return {f"{kind}: {_name(row)}, against {rival}": 1 / row["ratio"] for row in rows if row.get("ratio")}
+        rows = tulle.rows("bench", kind, *flags) if tulle.has(("bench", kind)) else []
+        return {f"{kind}: {_name(row)}, against {rival}": 1 / row["ratio"] for row in rows
+                if (row["ratio"] or 0) > 0.1 and row.get(kind) != rival}
 
     return measure
 
 
-GROUPS = (measure_kernels, measure_allreduce, measure_others("select", "a read pass"),
-          measure_others("codec", "memcpy"))
+GROUPS = (measure_kernels, measure_allreduce,
+          measure_others("select", "a read pass", "--count", "14700000", "--values", "gaussian", "--density", "0.001"),
+          measure_others("codec", "memcpy", "--count", "14700000", "--values", "gaussian", "--density", "0.01"))
 
 
 def _name(row):
-    words = (row.get(field) for field in ("algorithm", "direction", "distribution", "case", "dimension", "density"))
-    return " ".join(str(word) for word in words if word is not None)
+    words = (row.get(field) for field in ("selector", "asked_for", "codec", "direction", "case"))
+    return " ".join(word for word in words if word)
 
 
 def fallen(ratios, baseline):
@@ -74,6 +76,5 @@ def compare(ratios, baseline):
              for name in sorted(fallen(ratios, baseline))]
     lines += [f"gone: {name}, was {baseline[name]:.2f}" for name in sorted(set(baseline) - set(ratios))]
     is_bad = bool(lines)
-    new = sorted(set(ratios) - set(baseline))
-    lines += [f"new: {name}: {ratios[name]:.2f}" for name in new]
+    lines += [f"new: {name}: {ratios[name]:.2f}" for name in sorted(set(ratios) - set(baseline))]
     return lines, is_bad

@@ -16,32 +16,24 @@ LAB_LACKS_RIGHTS, LAB_FAILED = 3, 125
 RACE_SECONDS = 1800
 
 
-def why_not(case, program, data_directory):
+def why_not(case, program):
     """Why a case cannot run here, or an empty text."""
     if not program.has(case.command):
         return f"this tulle has no '{' '.join(case.command)}'"
     if case.needs_flag and f"{case.needs_flag} " not in program.help(case.command):
         return f"'{' '.join(case.command)}' has no {case.needs_flag}"
-    if case.needs_data and not data_file(case, data_directory):
-        return f"no data set {case.needs_data} in {data_directory} (TULLE_DATA_DIR)"
+    if case.data and not program.has(("generate",)):
+        return "this tulle has no 'generate'"
     return ""
 
 
-def data_file(case, directory):
-    for ending in (".xz", ".gz", ""):
-        path = os.path.join(directory, case.needs_data + ending)
-        if os.path.exists(path):
-            return path
-    return ""
-
-
-def command_of(case, program, densities, json_path, data_directory):
+def command_of(case, program, densities, json_path, data_path):
     """The command line of a case, with what starts its ranks."""
     own = [program.path, *case.command, *case.flags, "--json", json_path]
     if densities:
         own += ["--density", *map(str, densities)]
-    if case.needs_data:
-        own += ["--data", data_file(case, data_directory)]
+    if case.data:
+        own += ["--data", data_path]
     if case.network is None:
         return own
     if case.network.kind == "sim":
@@ -65,11 +57,10 @@ def mpirun(ranks):
 class Suite:
     """Runs cases, shows how far it is, and remembers what failed."""
 
-    def __init__(self, cases, program, results, data_directory):
+    def __init__(self, cases, program, results):
         self.cases = list(cases)
         self.program = program
         self.results = results
-        self.data_directory = data_directory
         self.failures = []
         self.lab_is_missing = False
 
@@ -78,7 +69,7 @@ class Suite:
         for number, case in enumerate(self.cases, 1):
             minutes = (time.monotonic() - begun) / 60
             self._say(f"[{number}/{len(self.cases)}, {minutes:.1f} min] {case}")
-            reason = why_not(case, self.program, self.data_directory)
+            reason = why_not(case, self.program)
             if reason:
                 self._say(f"  skipped: {reason}")
             elif self.lab_is_missing and case.network and case.network.kind == "lab":
@@ -104,12 +95,25 @@ class Suite:
 
     def _run_once(self, case, densities):
         """Run the command, and keep its rows also when it is interrupted: a race writes its rows when it ends."""
-        command = command_of(case, self.program, densities, self.results.part(case), self.data_directory)
+        command = command_of(case, self.program, densities, self.results.part(case), self._data(case))
         try:
             return subprocess.run(command, stdout=subprocess.DEVNULL, check=False,
                                   env={**os.environ, "TULLE_PROGRESS": str(int(sys.stderr.isatty()))}).returncode
         finally:
             self._keep(case)
+
+    def _data(self, case):
+        """The file of a case's data, made where it is not there yet."""
+        if not case.data:
+            return ""
+        kind, rows = case.data
+        path = os.path.join(os.path.dirname(self.results.path), f"{kind}-{rows}.tcsr")
+        if not os.path.exists(path):
+            self._say(f"  making {os.path.basename(path)}")
+            subprocess.run([self.program.path, "generate", "--like", kind, "--rows", str(rows), path + ".part"],
+                           check=True, stdout=subprocess.DEVNULL)
+            os.rename(path + ".part", path)
+        return path
 
     def _keep(self, case):
         """Move what a case has written so far, maybe in a run that was killed, to the results."""

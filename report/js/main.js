@@ -5,6 +5,7 @@ const SECTIONS = [
   winnerSection,
   bytesSection,
   wireSection,
+  topKSection,
   timePartsSection,
   selectSection,
   codecSection,
@@ -37,9 +38,9 @@ function headline() {
   const group = places(rows)
     .filter((own) => own[0].network === first[0].network)
     .at(-1);
-  const best = [...groupBy(group, "density").values()]
+  const best = [...groupBy(group, (row) => `${row.density} ${isCoded(row)}`).values()]
     .map((own) => own.sort(byNumber("seconds_median"))[0])
-    .sort(byNumber("density"));
+    .sort((left, right) => left.density - right.density || isCoded(left) - isCoded(right));
   return element(
     "section",
     { id: "headline" },
@@ -54,7 +55,11 @@ function headline() {
           { class: "figure" },
           element("b", {}, formatTimes(speedUp(row))),
           element("span", {}, `at density ${formatShare(row.density)}`),
-          element("span", {}, `${formatSeconds(row.seconds_median)} by ${row.chosen ?? row.algorithm}`),
+          element(
+            "span",
+            {},
+            `${formatSeconds(row.seconds_median)} by ${row.algorithm === "auto" ? row.chosen : row.algorithm}`,
+          ),
         ),
       ),
     ),

@@ -2,7 +2,8 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 
-const isDense = (algorithm) => algorithm.startsWith("dense_") || algorithm.startsWith("mpi_native");
+/// True for rows on dense vectors without loss: what speed-ups are measured against.
+const isDense = (algorithm) => /^(dense\w*|mpi_native\w*)$/.test(algorithm);
 
 function labOf(row) {
   try {
@@ -19,36 +20,41 @@ function networkOf(row) {
   return { mpi: "shared memory", sim: "simulation" }[row.transport] ?? row.network ?? row.transport ?? "one process";
 }
 
-const kindOf = (row) => row.kind ?? (row.algorithm != null && row.density != null ? "allreduce" : "other");
+function kindOf(row) {
+  if (row.kind?.startsWith("train")) return "train";
+  if (row.kind && row.kind !== "allreduce") return row.kind;
+  return row.k == null ? "allreduce" : "top_k_allreduce";
+}
+
+// Codings that are not the usual ones are part of the name: they race in the same charts.
+function algorithmOf(row) {
+  const codings = [row.index_coding !== "auto" && row.index_coding, row.value_coding !== "raw" && row.value_coding];
+  return [row.algorithm, ...codings.filter(Boolean)].join(" ").replace(",bucket=1024,norm=l2", ""); // the usual ones
+}
+
+const isCoded = (row) => row.algorithm.includes(" ");
+
+const fileName = (path) => path?.replace(/^.*\//, "").replace(/\..*$/, "");
+
+function trainingOf(row) {
+  const { loss = row.objective, accuracy } = row.held_out ?? row;
+  return { algorithm: row.algorithm ?? row.aggregation, dataset: row.dataset ?? fileName(row.data), loss, accuracy };
+}
+
+function named(row) {
+  const kind = kindOf(row);
+  const own = kind === "train" ? trainingOf(row) : row.algorithm != null ? { algorithm: algorithmOf(row) } : {};
+  return { ...row, ...own, kind, network: networkOf(row) };
+}
 
 // What makes two rows the same measurement: everything that was asked for, nothing that was found.
-const KEY_FIELDS = [
-  "kind",
-  "network",
-  "algorithm",
-  "name",
-  "selector",
-  "codec",
-  "ranks",
-  "dimension",
-  "density",
-  "k",
-  "type",
-  "op",
-  "overlap",
-  "input",
-  "distribution",
-  "direction",
-  "threads",
-  "dataset",
-  "model",
-  "run",
-  "epoch",
-  "step",
-  "teams",
-  "case",
-];
-const keyOf = (row) => KEY_FIELDS.map((field) => row[field] ?? "").join("\u0001");
+const KEY_FIELDS =
+  "kind network algorithm name selector codec ranks dimension density k teams residual type op overlap input " +
+  "asked_for distribution direction threads dataset model solver staleness run epoch step case";
+const keyOf = (row) =>
+  KEY_FIELDS.split(" ")
+    .map((field) => row[field] ?? "")
+    .join("\u0001");
 
 function latestOfEach(rows) {
   const latest = new Map();
@@ -60,7 +66,7 @@ function latestOfEach(rows) {
   return [...latest.values()];
 }
 
-const allRows = latestOfEach(data.rows.map((row) => ({ ...row, kind: kindOf(row), network: networkOf(row) })));
+const allRows = latestOfEach(data.rows.map(named));
 const rowsOf = (kind) => allRows.filter((row) => row.kind === kind);
 
 function groupBy(rows, name) {

@@ -39,10 +39,13 @@ std::optional<StepStats> parse_step_stats(std::string_view text) {
   StepStats stats{.seconds = number(line, {"seconds", "seconds_median"}),
                   .bytes = number(line, {"bytes_sent", "bytes_sent_total", "bytes"}),
                   .density = number(line, {"density"}),
-                  .loss = number(line, {"loss"}),
+                  .loss = number(line, {"loss", "objective"}),
                   .rank_seconds = numbers(line, "rank_seconds")};
   if (const auto step = number(line, {"step", "epoch"}); step && *step >= 0) {
     stats.step = static_cast<std::uint64_t>(*step);
+  }
+  if (const auto kind = line.find("kind"); kind != line.end() && kind->is_string()) {
+    stats.is_running_total = kind->get_ref<const std::string&>().starts_with("train");
   }
   const auto nnz = number(line, {"nnz"}), dimension = number(line, {"dimension"});
   if (!stats.density && nnz && dimension && *dimension > 0) stats.density = *nnz / *dimension;
@@ -51,7 +54,18 @@ std::optional<StepStats> parse_step_stats(std::string_view text) {
   return stats;
 }
 
+// A total that fell is that of a new run.
+void JobStats::take_difference(StepStats& stats) {
+  const StepStats now = stats;
+  for (const auto field : {&StepStats::seconds, &StepStats::bytes}) {
+    const double before = (totals_.*field).value_or(0);
+    if (stats.*field && *(stats.*field) >= before) *(stats.*field) -= before;
+  }
+  totals_ = now;
+}
+
 void JobStats::add(StepStats stats) {
+  if (stats.is_running_total) take_difference(stats);
   ++steps_;
   bytes_ += stats.bytes.value_or(0);
   window_.push_back(std::move(stats));

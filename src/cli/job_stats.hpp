@@ -18,6 +18,7 @@ struct StepStats {
   std::optional<double> density;
   std::optional<double> loss;
   std::vector<double> rank_seconds;  ///< by rank; may be empty
+  bool is_running_total = false;     ///< seconds and bytes are since the beginning, as training's rows have them
   std::string label;                 ///< which algorithm ran
 };
 
@@ -51,10 +52,12 @@ class JobStats {
 
  private:
   std::optional<double> rate(double (*amount)(const StepStats&)) const;
+  void take_difference(StepStats& stats);
 
   std::deque<StepStats> window_;
   std::uint64_t steps_ = 0;
   double bytes_ = 0;
+  StepStats totals_;  // of the last line with running totals
 };
 
 }  // namespace tulle::cli

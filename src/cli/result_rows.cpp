@@ -45,7 +45,7 @@ std::optional<std::string> check_kind(const json& row) {
   if (!row.contains("kind")) return check_fields(row, kAllreduceFields);  // the first command had no kinds
   if (auto reason = check_field(row, {"kind", kText})) return reason;
   if (row["kind"] == "allreduce") return check_fields(row, kAllreduceFields);
-  if (row["kind"] == "train") return check_fields(row, kTrainFields);
+  if (row["kind"] == "train" || row["kind"] == "train_linear") return check_fields(row, kTrainFields);
   return std::nullopt;
 }
 

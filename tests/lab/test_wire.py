@@ -18,7 +18,8 @@ def lines(path):
         return [json.loads(line) for line in file]
 
 
-@unittest.skipUnless(os.geteuid() == 0 and shutil.which("ip") and shutil.which("mpirun.openmpi"), "needs root and Open MPI")
+@unittest.skipUnless(os.geteuid() == 0, "needs root")
+@unittest.skipUnless(shutil.which("ip") and shutil.which("mpirun.openmpi"), "needs iproute2 and Open MPI")
 @unittest.skipUnless(os.path.exists(TULLE), "needs TULLE")
 class Wire(unittest.TestCase):
     def race(self, *flags):
@@ -27,8 +28,8 @@ class Wire(unittest.TestCase):
             rows, counted = (os.path.join(directory, name) for name in ("rows.jsonl", "counters.jsonl"))
             done = subprocess.run(
                 [LAB, "with", "--hosts", str(HOSTS), "--rate", "1gbit", "--quiet", "--timeout", "60", "--counters",
-                 counted, "--", TULLE, "bench", "allreduce", "--dimension", "2^20", "--repeats", str(REPEATS), "--warmup",
-                 str(WARMUP), "--json", rows, *flags], capture_output=True, text=True, timeout=100)
+                 counted, "--", TULLE, "bench", "allreduce", "--dimension", "2^20", "--repeats", str(REPEATS),
+                 "--warmup", str(WARMUP), "--json", rows, *flags], capture_output=True, text=True, timeout=100)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             return lines(rows), sum(host["sent_bytes"] for host in lines(counted)[0]["hosts"])
 

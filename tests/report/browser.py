@@ -79,8 +79,10 @@ class Browser:
 
     def hover(self, selector, x, y):
         """Moves the pointer to (x, y) from the corner of an element, as a person would: first near it."""
-        corner = self.run("const element = document.querySelector(arguments[0]); element.scrollIntoView({block: 'center'});"
-                          "const box = element.getBoundingClientRect(); return [box.left, box.top];", selector)
+        corner = self.run("""const element = document.querySelector(arguments[0]);
+            element.scrollIntoView({block: 'center'});
+            const {left, top} = element.getBoundingClientRect();
+            return [left, top];""", selector)
         moves = [{"type": "pointerMove", "duration": 20, "x": round(corner[0] + x + shift),
                   "y": round(corner[1] + y + shift)} for shift in (3, 0)]
         self.send("POST", "/actions", {"actions": [{"type": "pointer", "id": "mouse", "actions": moves}]})

@@ -33,7 +33,7 @@ class SuiteCase(unittest.TestCase):
 
     def run_suite(self, *suite_cases):
         """Runs cases into the file, and gives what was said and what failed."""
-        suite = Suite(suite_cases, self.program, Results(self.path, self.commit), "/nonexistent")
+        suite = Suite(suite_cases, self.program, Results(self.path, self.commit))
         said = io.StringIO()
         with contextlib.redirect_stderr(said):
             suite.run()
@@ -56,7 +56,7 @@ class Running(SuiteCase):
         results = Results(self.path, self.commit)
         done, lost = self.rows()[:2], self.rows()[2:]
         os.remove(self.path)
-        with open(results.part(SMALL), "w", encoding="utf-8") as file:  # as a killed run leaves it: one race, half a line
+        with open(results.part(SMALL), "w", encoding="utf-8") as file:  # what a killed run leaves: a race, half a line
             file.writelines(json.dumps(row) + "\n" for row in done)
             file.write(json.dumps(lost[0])[:30])
         self.assertEqual(results.densities_left(SMALL), [0.01, 0.1])
@@ -75,9 +75,8 @@ class Running(SuiteCase):
         self.assertEqual(len(Results(self.path, self.commit).rows()), 4)
 
     def test_what_this_tulle_lacks_is_skipped_with_the_reason(self):
-        said, failures = self.run_suite(cases.Case(("bench", "nothing")), cases.Case(("list",), needs_flag="--nothing"),
-                                        cases.Case(("list",), needs_data="nothing"))
-        for reason in ("no 'bench nothing'", "'list' has no --nothing", "no data set nothing"):
+        said, failures = self.run_suite(cases.Case(("bench", "nothing")), cases.Case(("list",), needs_flag="--nothing"))
+        for reason in ("no 'bench nothing'", "'list' has no --nothing"):
             self.assertIn(reason, said)
         self.assertEqual(failures, [])
 
@@ -94,11 +93,10 @@ class Running(SuiteCase):
         for name, suite in cases.SUITES.items():
             described = [str(case) for case in suite()]
             self.assertEqual(len(described), len(set(described)), f"{name}: two cases have one description")
-        for case in cases.short_suite():
-            if why_not(case, self.program, "/nonexistent") == "" and case.densities:
+        for case in [*cases.short_suite(), *cases.full_suite()]:
+            if case.network == cases.SIM and why_not(case, self.program) == "":
                 command = command_of(case, self.program, case.densities, "/nonexistent/x", "")
-                own = command[command.index(TULLE):]
-                refused = subprocess.run(own, capture_output=True, text=True, check=False)
+                refused = subprocess.run(command, capture_output=True, text=True, check=False)
                 self.assertIn("/nonexistent/x", refused.stderr, case)  # nothing is wrong but the file
 
 

@@ -33,7 +33,8 @@ class WatchCase(unittest.TestCase):
 
 class InAPipe(WatchCase):
     def watch(self, text, *flags):
-        return subprocess.run([TULLE, "watch", *flags], input=text, capture_output=True, text=True, timeout=WAIT_SECONDS)
+        return subprocess.run([TULLE, "watch", *flags], input=text, capture_output=True, text=True,
+                              timeout=WAIT_SECONDS)
 
     def follow(self):
         """A watch of the file, which goes on until it is killed."""
@@ -44,18 +45,22 @@ class InAPipe(WatchCase):
 
     def test_one_plain_line_says_all(self):
         shown = self.watch("".join(stats(step, loss=1 / step) for step in (1, 2, 4)), "--once")
-        self.assertEqual(shown.stdout, "step 4  4 steps/s  4 MB/s  density 1 %  loss 0.25  slowest rank 2, 3.00 times the "
-                                       "median\n")
+        self.assertEqual(shown.stdout, "step 4  4 steps/s  4 MB/s  density 1 %  loss 0.25  "
+                                       "slowest rank 2, 3.00 times the median\n")
         self.assertEqual((shown.returncode, shown.stderr), (0, ""))
 
     def test_rows_of_other_commands_are_understood(self):
         rows = os.path.join(os.path.dirname(self.path), "rows.jsonl")
-        subprocess.run([TULLE, "bench", "allreduce", "--transport", "sim", "--dimension", "4K", "--density", "0.02", "--json",
-                        rows], check=True, stdout=subprocess.DEVNULL, timeout=WAIT_SECONDS)
+        subprocess.run([TULLE, "bench", "allreduce", "--transport", "sim", "--dimension", "4K", "--density", "0.02",
+                        "--json", rows], check=True, stdout=subprocess.DEVNULL, timeout=WAIT_SECONDS)
         shown = self.watch("", rows, "--once").stdout
         self.assertRegex(shown, r"^step \d+  .*steps/s  .*B/s  density 2 %\n$")
-        epoch = '{"kind": "train", "epoch": 7, "seconds": 2, "bytes": 1000, "loss": 0.5}\n'
-        self.assertEqual(self.watch(epoch).stdout, "step 7  0.5 steps/s  500 B/s  loss 0.5\n")
+
+    def test_epochs_of_training_count_from_the_beginning(self):
+        epochs = "".join(json.dumps({"kind": "train_linear", "epoch": epoch, "seconds": 2 * epoch,
+                                     "bytes_sent": 1000 * epoch, "objective": 1 / epoch}) + "\n"
+                         for epoch in (1, 2, 3, 4))
+        self.assertEqual(self.watch(epochs, "--once").stdout, "step 4  0.5 steps/s  500 B/s  loss 0.25\n")
 
     def test_what_is_no_stats_line_is_skipped_and_counted(self):
         shown = self.watch("hello\n[1]\n{}\n" + stats(3))

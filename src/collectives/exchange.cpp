@@ -280,38 +280,67 @@ EncodedPart take_encoded_part(std::span<const Buffer>& segments, int from) {
   }
 }
 
-}  // namespace
+// What a member knows in Bruck's allgather: its own part and those of the members after it, as they came.
+class Gathered {
+ public:
+  Gathered(Exchange& exchange, Part mine, const Members& members)
+      : exchange_(exchange), members_(members), known_(1), parts_(static_cast<std::size_t>(members.size)) {
+    known_.reserve(static_cast<std::size_t>(members.size));
+    known_[0].data_bytes = exchange.encode(mine, known_[0].segments);
+    parts_[static_cast<std::size_t>(members.rank)] = std::move(mine);
+  }
 
-Task<PoolVector<Part>> gather_parts_among(Exchange& exchange, Part mine, Step first_step, Members members) {
-  const auto rank_of = [&](int member) { return members.rank_of(members.context, member); };
-  PoolVector<EncodedPart> known(1);
-  known.reserve(static_cast<std::size_t>(members.size));
-  known[0].data_bytes = exchange.encode(mine, known[0].segments);
+  int rank_of(int member) const { return members_.rank_of(members_.context, member); }
 
-  Step step = first_step;
-  for (int distance = 1; distance < members.size; distance *= 2, ++step) {
-    const patterns::BruckRound round = patterns::bruck_round(members.rank, members.size, distance);
+  void send(const patterns::BruckRound& round, Step step) {
     Segments outgoing;
     std::uint64_t data_bytes = 0;
     for (std::size_t i = 0; i < static_cast<std::size_t>(round.blocks); ++i) {
-      outgoing.insert(outgoing.end(), known[i].segments.begin(), known[i].segments.end());
-      data_bytes += known[i].data_bytes;
+      outgoing.insert(outgoing.end(), known_[i].segments.begin(), known_[i].segments.end());
+      data_bytes += known_[i].data_bytes;
     }
-    exchange.operation().send(rank_of(round.send_to), step, std::move(outgoing), data_bytes);
-    const int from = rank_of(round.receive_from);
-    const Incoming message = co_await exchange.operation().receive(from, step);
-    std::span<const Buffer> segments = message.segments;
-    for (int i = 0; i < round.blocks; ++i) known.push_back(take_encoded_part(segments, from));
+    exchange_.operation().send(rank_of(round.send_to), step, std::move(outgoing), data_bytes);
   }
 
-  PoolVector<Part> parts(known.size());
-  for (std::size_t i = 0; i < known.size(); ++i) {
-    const int member = (members.rank + static_cast<int>(i)) % members.size;
-    std::span<const Buffer> segments = known[i].segments;
-    parts[static_cast<std::size_t>(member)] = i == 0 ? std::move(mine) : exchange.decode(rank_of(member), segments);
-    known[i].segments.clear();
+  void receive(const patterns::BruckRound& round, const Incoming& message) {
+    std::span<const Buffer> segments = message.segments;
+    for (int i = 0; i < round.blocks; ++i) known_.push_back(take_encoded_part(segments, message.from));
   }
-  co_return parts;
+
+  // What arrived in earlier rounds is decoded while the messages of this one travel.
+  void decode_known() {
+    for (; decoded_ < known_.size(); ++decoded_) {
+      const int member = (members_.rank + static_cast<int>(decoded_)) % members_.size;
+      std::span<const Buffer> segments = known_[decoded_].segments;
+      parts_[static_cast<std::size_t>(member)] = exchange_.decode(rank_of(member), segments);
+      exchange_.operation().push();
+    }
+  }
+
+  PoolVector<Part> take_parts() { return std::move(parts_); }
+
+ private:
+  Exchange& exchange_;
+  const Members& members_;
+  PoolVector<EncodedPart> known_;
+  PoolVector<Part> parts_;  // by member
+  std::size_t decoded_ = 1;
+};
+
+}  // namespace
+
+Task<PoolVector<Part>> gather_parts_among(Exchange& exchange, Part mine, Step first_step, Members members) {
+  Gathered gathered(exchange, std::move(mine), members);
+  Step step = first_step;
+  for (int distance = 1; distance < members.size; distance *= 2, ++step) {
+    const patterns::BruckRound round = patterns::bruck_round(members.rank, members.size, distance);
+    gathered.send(round, step);
+    gathered.decode_known();
+    const Incoming message = co_await exchange.operation().receive(gathered.rank_of(round.receive_from), step);
+    gathered.receive(round, message);
+  }
+  gathered.decode_known();
+  co_return gathered.take_parts();
 }
 
 Task<PoolVector<Part>> gather_parts(Exchange& exchange, Part mine, Step first_step) {

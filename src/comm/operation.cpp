@@ -52,6 +52,8 @@ Operation::Receive Operation::receive_next(Step step) { return Receive(*this, kA
 
 Operation::PollUntil Operation::poll_until(std::function<bool()> ready) { return PollUntil(*this, std::move(ready)); }
 
+void Operation::push() { engine_.transport_->push(); }
+
 double Operation::seconds() const { return engine_.transport_->now(); }
 
 void Operation::charge(const KernelReport& report) {

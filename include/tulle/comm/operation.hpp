@@ -75,6 +75,8 @@ class Operation {
   /// co_await ends when `ready()` is true, which is asked whenever the engine makes progress.
   PollUntil poll_until(std::function<bool()> ready);
 
+  /// Call now and then in a long computation while messages are under way: some transports need a thread to move them.
+  void push();
   /// On the transport's clock.
   double seconds() const;
   /// Bills computation: γ times the items.

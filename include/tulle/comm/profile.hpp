@@ -10,9 +10,9 @@ struct Profile {
   double gamma_sparse_seconds = 3.3e-9;  ///< γ: per (index, value) pair that a kernel touches
   double gamma_dense_seconds = 0.3e-9;   ///< γ: per value that a dense kernel touches
 
-  double gamma_delta_vbyte_seconds = 4e-9;  ///< γ: per index that is encoded and decoded
-  double gamma_bitmap_seconds = 3e-9;
-  double gamma_rice_seconds = 8e-9;
+  double gamma_delta_vbyte_seconds = 2e-9;  ///< γ: per index that is encoded and decoded
+  double gamma_bitmap_seconds = 2e-9;
+  double gamma_rice_seconds = 4e-9;
   double gamma_select_seconds = 0.5e-9;  ///< γ: per value that a selection looks at
 
   friend bool operator==(const Profile&, const Profile&) = default;

@@ -62,6 +62,8 @@ class Transport {
   virtual void send(int peer, Message message) = 0;
   /// Delivers what has arrived to the sink. True if anything happened.
   virtual bool poll() = 0;
+  /// Moves on messages that are under way while a coroutine computes; delivers nothing.
+  virtual void push() {}
   /// Waits a moment because poll() found nothing for the `misses`-th time in a row. Called without the engine's lock.
   virtual void idle(int misses);
 

@@ -33,6 +33,7 @@ class MpiTransport final : public Transport {
   void send(int peer, Message message) override;
   bool poll() override;
   double now() const override { return MPI_Wtime(); }
+  void push() override;
   Profile default_profile() const override;
   NativeAllreduce* native_allreduce() override { return &allreduce_; }
   void require_progress_thread() const override;

@@ -119,6 +119,18 @@ void column_maxima(const K* keys, std::size_t count, std::size_t columns, K* max
   }
 }
 
+// The least of the keys whose rank is below k. REQUIRES: count is a multiple of kLanes.
+template <class K>
+K least_below(const K* keys, const K* ranks, std::size_t count, std::size_t k) {
+  const Tag<K> tag;
+  auto least = hn::Set(tag, std::numeric_limits<K>::max());
+  for (std::size_t p = 0; p < count; p += hn::Lanes(tag)) {
+    const auto is_below = hn::Gt(hn::Set(tag, static_cast<K>(k)), hn::LoadU(tag, ranks + p));
+    least = hn::IfThenElse(is_below, hn::Min(least, hn::LoadU(tag, keys + p)), least);
+  }
+  return hn::GetLane(hn::MinOfLanes(tag, least));
+}
+
 // A key that at least k of `keys` reach, and not many more; 1 where finding one would not pay.
 template <class V, class K>
 K bound_of_kth(const K* keys, std::size_t count, std::size_t k, BucketScratch<V>& scratch) {
@@ -127,9 +139,7 @@ K bound_of_kth(const K* keys, std::size_t count, std::size_t k, BucketScratch<V>
   K* const maxima = scratch.few_keys.data();
   column_maxima(keys, count, columns, maxima);
   rank_keys(maxima, columns, scratch.ranks.data());
-  K bound = std::numeric_limits<K>::max();
-  for (std::size_t i = 0; i < columns; ++i) bound = std::min(bound, scratch.ranks[i] < k ? maxima[i] : bound);
-  return std::max<K>(bound, 1);
+  return std::max<K>(least_below(maxima, scratch.ranks.data(), columns, k), 1);
 }
 
 // Sets the bits of keys that reach the bound.

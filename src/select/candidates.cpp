@@ -82,7 +82,7 @@ Candidates gather_candidates(const DenseInput& input, const CandidateSpec& spec)
   const bool by_sample = spec.k > 0 && count >= kSmallInput;
   const KeySample sample(input, spec, by_sample ? KeySample::default_size(count) : 0);
   DenseInput unread = input;
-  for (std::size_t rank = safe_rank(sample.size(), count, spec.k);; rank *= 4) {
+  for (std::size_t rank = by_sample ? safe_rank(sample.size(), count, spec.k) : 0;; rank *= 4) {
     const Guess guess = spec.k == 0 ? Guess{first_non_finite(input.type), 0} : guess_at(sample, rank, count);
     AnyStream stream = gather(unread, {.side = spec.side, .low = guess.low, .expected = guess.expected});
     stream = admit_non_finite(input, std::move(stream), spec.non_finite);

@@ -28,8 +28,8 @@ class KeySample {
  public:
   KeySample(const DenseInput& input, const CandidateSpec& spec, std::uint64_t size);
 
-  /// The sample's size for `count` values: it tells where the k-th largest lies, to an eighth of k at k = count / 256.
-  static std::uint64_t default_size(std::uint64_t count) { return std::min<std::uint64_t>(1u << 14, count / 8); }
+  /// Enough to tell where the k-th largest lies to an eighth of k, from k = count / 256 on, where neighbours differ.
+  static std::uint64_t default_size(std::uint64_t count) { return std::min<std::uint64_t>(1u << 14, count / 32); }
 
   std::size_t size() const { return keys_.size(); }
   /// The sampled key that `rank` others are not below; 1, which all non-zeros reach, where there is none.

@@ -54,13 +54,14 @@ BitsOf<V> key_of(V value, Side side) {
   return (std::bit_cast<std::make_signed_t<BitsOf<V>>>(value) < 0) == (side == Side::negative) ? magnitude : 0;
 }
 
-/// The magnitude whose key this is.
+/// The magnitude whose key this is; rounded down where f64 has too few digits, so that the value still reaches it.
 template <class V>
 double magnitude_of(Key key) {
   if constexpr (kIsFloat<V>) {
     return static_cast<double>(std::bit_cast<V>(static_cast<BitsOf<V>>(key)));
   } else {
-    return static_cast<double>(key);
+    const auto rounded = static_cast<double>(key);
+    return static_cast<unsigned __int128>(rounded) > key ? std::nextafter(rounded, 0.0) : rounded;
   }
 }
 
@@ -73,7 +74,7 @@ Key key_at_least(double threshold) {
     if (rounded < threshold) rounded = std::nextafter(rounded, std::numeric_limits<V>::infinity());
     return magnitude_key(rounded);
   } else {
-    return threshold < 0x1p63 ? static_cast<Key>(std::ceil(threshold)) : std::numeric_limits<Key>::max();
+    return threshold < 0x1p64 ? static_cast<Key>(std::ceil(threshold)) : std::numeric_limits<Key>::max();
   }
 }
 

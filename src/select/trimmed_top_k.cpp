@@ -6,7 +6,8 @@
 //
 // The paper counts over all data for every threshold. Here one pass gathers candidates, of which there are at least k
 // and all that reach a key `low` (candidates.hpp); counting goes over them, which is exact for thresholds above `low`,
-// and for the others low itself is a bound that at least k reach. A second pass takes the mean.
+// and for the others low itself is a bound that at least k reach. A second pass takes the mean. The k largest of those
+// that pass are the k largest candidates, so nothing need be trimmed in fact.
 #include <algorithm>
 
 #include "select/gather.hpp"
@@ -35,9 +36,8 @@ Selection trimmed_top_k(const DenseInput& input, const SelectOptions& options) {
   if (spec.k == 0 || candidates.stream.nnz() == 0) return taken(input, empty_like(candidates.stream), 0, 0);
   const double max = magnitude_of(input.type, kth_key(candidates.stream, Side::both, 1));
   const Key trim = trimming_key(candidates, spec.k, mean_magnitude(input.accumulated()), max);
-  const AnyStream passing = split_at_key(candidates.stream, Side::both, trim, candidates.stream.nnz()).kept;
-  const AnyStream selected = split_top_keys(passing, Side::both, spec.k).kept;
-  return taken(input, selected, magnitude_of(input.type, trim), passing.nnz());
+  const AnyStream selected = split_top_keys(candidates.stream, Side::both, spec.k).kept;
+  return taken(input, selected, magnitude_of(input.type, trim), count_at_least(candidates.stream, Side::both, trim));
 }
 
 }  // namespace tulle

@@ -1,8 +1,6 @@
 // What selectors should give, by sorting: obvious, slow, and independent of the kernels.
 #pragma once
 
-#include <numeric>
-
 #include "stream/model.hpp"
 #include "tulle/base/philox.hpp"
 #include "tulle/select/top_k.hpp"
@@ -19,10 +17,11 @@ long double magnitude(V value) {
 /// Indices of `model`, the largest magnitudes first, of equal ones the lower index.
 template <class V>
 std::vector<std::uint64_t> by_magnitude(const Model<V>& model) {
+  std::vector<std::pair<long double, std::uint64_t>> keyed;
+  for (const auto& [index, value] : model) keyed.emplace_back(-magnitude(value), index);
+  std::ranges::sort(keyed);
   std::vector<std::uint64_t> indices;
-  for (const auto& [index, value] : model) indices.push_back(index);
-  std::ranges::stable_sort(indices, std::greater<long double>(),
-                           [&](std::uint64_t index) { return magnitude(model.at(index)); });
+  for (const auto& [key, index] : keyed) indices.push_back(index);
   return indices;
 }
 

@@ -292,22 +292,37 @@ class Gathered {
 
   int rank_of(int member) const { return members_.rank_of(members_.context, member); }
 
+  // Large blocks go by themselves, so that the receiver decodes one while the next travels.
   void send(const patterns::BruckRound& round, Step step) {
-    Segments outgoing;
-    std::uint64_t data_bytes = 0;
-    for (std::size_t i = 0; i < static_cast<std::size_t>(round.blocks); ++i) {
-      outgoing.insert(outgoing.end(), known_[i].segments.begin(), known_[i].segments.end());
-      data_bytes += known_[i].data_bytes;
+    for (int first = 0; first < round.blocks;) {
+      Segments outgoing;
+      std::uint64_t data_bytes = 0;
+      const int begin = first;
+      while (first < round.blocks && (data_bytes < kLargeBytes || !may_part())) {
+        const EncodedPart& part = known_[static_cast<std::size_t>(first++)];
+        outgoing.insert(outgoing.end(), part.segments.begin(), part.segments.end());
+        data_bytes += part.data_bytes;
+      }
+      exchange_.operation().send(rank_of(round.send_to), step_of(step, begin), std::move(outgoing), data_bytes);
     }
-    exchange_.operation().send(rank_of(round.send_to), step, std::move(outgoing), data_bytes);
   }
 
-  void receive(const patterns::BruckRound& round, const Incoming& message) {
+  // The message of a round that begins with its `block`-th block.
+  static Step step_of(Step round_step, int block) {
+    return static_cast<Step>(round_step + kMostRounds * static_cast<unsigned>(block));
+  }
+
+  /// Takes what a message holds; returns how many blocks those were.
+  int receive(const Incoming& message, int at_most) {
     std::span<const Buffer> segments = message.segments;
-    for (int i = 0; i < round.blocks; ++i) known_.push_back(take_encoded_part(segments, message.from));
+    int blocks = 0;
+    for (; blocks < at_most && !segments.empty(); ++blocks) known_.push_back(take_encoded_part(segments, message.from));
+    require_all_read(segments, message.from);
+    if (blocks == 0) throw Error(ErrorKind::bad_message, "a message without a frame").with_peer(message.from);
+    return blocks;
   }
 
-  // What arrived in earlier rounds is decoded while the messages of this one travel.
+  // What has arrived is decoded while other messages travel.
   void decode_known() {
     for (; decoded_ < known_.size(); ++decoded_) {
       const int member = (members_.rank + static_cast<int>(decoded_)) % members_.size;
@@ -320,6 +335,13 @@ class Gathered {
   PoolVector<Part> take_parts() { return std::move(parts_); }
 
  private:
+  // Smaller messages cost more latency than decoding takes; larger ones leave the receiver idle.
+  static constexpr std::uint64_t kLargeBytes = 256 * 1024;
+  // Rounds of any number of ranks, and so the distance between the steps of a round's messages.
+  static constexpr unsigned kMostRounds = 64;
+  // Steps have 16 bits.
+  bool may_part() const { return members_.size <= 1024; }
+
   Exchange& exchange_;
   const Members& members_;
   PoolVector<EncodedPart> known_;
@@ -335,9 +357,12 @@ Task<PoolVector<Part>> gather_parts_among(Exchange& exchange, Part mine, Step fi
   for (int distance = 1; distance < members.size; distance *= 2, ++step) {
     const patterns::BruckRound round = patterns::bruck_round(members.rank, members.size, distance);
     gathered.send(round, step);
-    gathered.decode_known();
-    const Incoming message = co_await exchange.operation().receive(gathered.rank_of(round.receive_from), step);
-    gathered.receive(round, message);
+    const int from = gathered.rank_of(round.receive_from);
+    for (int received = 0; received < round.blocks;) {
+      gathered.decode_known();
+      const Incoming message = co_await exchange.operation().receive(from, Gathered::step_of(step, received));
+      received += gathered.receive(message, round.blocks - received);
+    }
   }
   gathered.decode_known();
   co_return gathered.take_parts();

@@ -119,7 +119,8 @@ void pass_down(Exchange& exchange, const patterns::Binomial& tree, const Part& p
 Part open_and_pass_down(Exchange& exchange, const patterns::Binomial& tree, Incoming message, Step step);
 
 /// Gives every rank everyone's part, by rank. Bruck: ⌈log2 P⌉ rounds; frames are forwarded as they are and decoded
-/// once. `first_step` and the ⌈log2 P⌉ − 1 steps after it are used.
+/// once. Blocks of 256 KiB and more travel in messages of their own. Uses the steps `first_step` + i + 64·j with i below
+/// ⌈log2 P⌉ and any j.
 Task<PoolVector<Part>> gather_parts(Exchange& exchange, Part mine, Step first_step);
 
 /// The ranks that take part in gather_parts() where not all do.

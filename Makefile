@@ -1,5 +1,5 @@
 # The front door. Each target sets up what it needs: packages from scripts/packages.txt, then a build directory.
-.PHONY: demo test build setup clean format tidy bench bench-full bench-check
+.PHONY: demo test build setup clean format tidy fuzz bench bench-full bench-check
 
 PRESET := release
 NPROC := $(shell nproc)
@@ -16,6 +16,10 @@ demo: build
 
 test: setup
 	scripts/test
+
+FUZZ_SECONDS := 60
+fuzz: setup
+	scripts/fuzz -max_total_time=$(FUZZ_SECONDS)
 
 bench: build
 	scripts/bench short

@@ -13,8 +13,14 @@ using Action = std::function<int()>;
 /// Each adds itself to `parent` and sets `action` when it is the one that was typed.
 void add_list_command(CLI::App& parent, Action& action);
 void add_bench_allreduce_command(CLI::App& parent, Action& action);
+void add_bench_select_command(CLI::App& parent, Action& action);
+void add_bench_codec_command(CLI::App& parent, Action& action);
+void add_encode_command(CLI::App& parent, Action& action);
+void add_decode_command(CLI::App& parent, Action& action);
 void add_train_linear_command(CLI::App& parent, Action& action);
 void add_predict_command(CLI::App& parent, Action& action);
+void add_cluster_command(CLI::App& parent, Action& action);
+void add_pca_command(CLI::App& parent, Action& action);
 void add_convert_command(CLI::App& parent, Action& action);
 void add_generate_command(CLI::App& parent, Action& action);
 void add_featurize_text_command(CLI::App& parent, Action& action);

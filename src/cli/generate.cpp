@@ -68,6 +68,8 @@ void add_generate_command(CLI::App& parent, Action& action) {
   add(*command, "--first-row", "N", "leave out the rows before: the same seed, other rows (0)",
       [flags](const std::string& text) { flags->first_row = parse_count(text); });
   add(*command, "--features", "N", "dimension", [flags](const std::string& text) { flags->options.features = parse_count(text); });
+  add(*command, "--used-features", "N", "of them that occur at all",
+      [flags](const std::string& text) { flags->options.used_features = parse_count(text); });
   add_real(*command, "--nonzeros", "X", "of a row, on average", flags->options.nonzeros_per_row);
   add(*command, "--noise", "SHARE", "of labels that are wrong (0.02)",
       [flags](const std::string& text) { flags->options.noise = parse_share(text); });

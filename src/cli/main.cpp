@@ -40,10 +40,16 @@ int main(int argc, char** argv) {
   CLI::App* const bench = app.add_subcommand("bench", "Measure");
   bench->require_subcommand(1);
   tulle::cli::add_bench_allreduce_command(*bench, action);
+  tulle::cli::add_bench_select_command(*bench, action);
+  tulle::cli::add_bench_codec_command(*bench, action);
+  tulle::cli::add_encode_command(app, action);
+  tulle::cli::add_decode_command(app, action);
   CLI::App* const train = app.add_subcommand("train", "Train models");
   train->require_subcommand(1);
   tulle::cli::add_train_linear_command(*train, action);
   tulle::cli::add_predict_command(app, action);
+  tulle::cli::add_cluster_command(app, action);
+  tulle::cli::add_pca_command(app, action);
   tulle::cli::add_convert_command(app, action);
   tulle::cli::add_generate_command(app, action);
   CLI::App* const featurize = app.add_subcommand("featurize", "Make sparse rows of other data");

@@ -59,6 +59,7 @@ std::string epoch_json(const TrainFlags& flags, const TrainRun& run, const linea
                            {"epoch", metrics.epoch},
                            {"steps", metrics.steps},
                            {"objective", metrics.objective},
+                           {"penalty", metrics.penalty},
                            {"seconds", metrics.seconds},
                            {"communication_seconds", metrics.communication_seconds},
                            {"bytes_sent", metrics.bytes},

@@ -12,9 +12,10 @@
 namespace tulle::linear {
 namespace {
 
-// The hidden model knows the features of these frequency ranks: more frequent ones are in almost every row, rarer ones
-// are seen too seldom to learn.
-constexpr std::uint64_t kFirstKnown = 32, kLastKnown = 30'000;
+// Features before this frequency rank are in almost every row and tell nothing.
+constexpr std::uint64_t kFirstTelling = 32;
+// How much a telling feature may prefer one class. At this, a row of a hundred features is told right almost always.
+constexpr double kStrength = 0.45;
 
 // Draws that give `distinct` different features on average: solves n/L·(ln(L·N/n) + 0.42) = distinct, L = ln N, which
 // is the expected number of different ones among n draws of weight 1/j.
@@ -36,8 +37,9 @@ std::uint64_t spreading_factor(std::uint64_t features) {
   return factor;
 }
 
-double hidden_weight(std::uint64_t seed, std::uint64_t frequency_rank) {
-  if (frequency_rank < kFirstKnown || frequency_rank >= kLastKnown) return 0;
+// From −1, mostly in rows of class −1, to 1.
+double preference(std::uint64_t seed, std::uint64_t frequency_rank) {
+  if (frequency_rank < kFirstTelling) return 0;
   return static_cast<double>(Philox(seed, ~std::uint64_t{0}).at(frequency_rank) >> 11) * 0x1p-52 - 1;
 }
 
@@ -50,29 +52,31 @@ class RowMaker {
  public:
   explicit RowMaker(const GenerateOptions& options)
       : options_(options),
-        draws_(draws_for(options.nonzeros_per_row, static_cast<double>(options.features))),
-        log_features_(std::log(static_cast<double>(options.features))),
+        used_(options.used_features > 0 ? options.used_features : options.features),
+        draws_(draws_for(options.nonzeros_per_row, static_cast<double>(used_))),
+        log_used_(std::log(static_cast<double>(used_))),
         factor_(spreading_factor(options.features)) {}
 
   void make(std::uint64_t row, Rows& rows) {
     Philox random(options_.seed, row);
-    draw_words(random);
-    double evidence = 0;
-    for (const Word& word : words_) evidence += hidden_weight(options_.seed, word.index) * word.count;
+    const float label = random.uniform() < 0.5 ? 1.0f : -1.0f;
     const bool is_turned = random.uniform() < options_.noise;
+    draw_words(random, label);
     scatter();
     const float scale = options_.is_binary ? 1.0f : 1.0f / length();
     for (const Word& word : words_) rows.add(word.index, options_.is_binary ? 1.0f : word.count * scale);
-    rows.end_row((evidence > 0) != is_turned ? 1.0f : -1.0f);
+    rows.end_row(is_turned ? -label : label);
   }
 
  private:
-  void draw_words(Philox& random) {
+  void draw_words(Philox& random, double label) {
     const auto draws = static_cast<std::size_t>(draws_ * (0.5 + random.uniform())) + 1;
     ranks_.clear();
-    for (std::size_t i = 0; i < draws; ++i) {
-      const double rank = std::exp(random.uniform() * log_features_) - 1;
-      ranks_.push_back(std::min(static_cast<std::uint64_t>(rank), options_.features - 1));
+    while (ranks_.size() < draws) {
+      const double drawn = std::exp(random.uniform() * log_used_) - 1;
+      const std::uint64_t rank = std::min(static_cast<std::uint64_t>(drawn), used_ - 1);
+      const double share = (1 + kStrength * label * preference(options_.seed, rank)) / (1 + kStrength);
+      if (random.uniform() < share) ranks_.push_back(rank);
     }
     std::sort(ranks_.begin(), ranks_.end());
     words_.clear();
@@ -94,7 +98,8 @@ class RowMaker {
   }
 
   GenerateOptions options_;
-  double draws_, log_features_;
+  std::uint64_t used_;
+  double draws_, log_used_;
   std::uint64_t factor_;
   std::vector<std::uint64_t> ranks_;
   std::vector<Word> words_;
@@ -104,7 +109,7 @@ class RowMaker {
 
 GenerateOptions generate_like(std::string_view name) {
   if (name == "url") return {};
-  if (name == "webspam") return {.features = 16'609'143, .nonzeros_per_row = 3'730, .is_binary = false};
+  if (name == "webspam") return {.features = 16'609'143, .used_features = 680'715, .nonzeros_per_row = 3'730, .is_binary = false};
   throw Error(ErrorKind::bad_input, fmt::format("'{}' is not one of url, webspam", name));
 }
 
@@ -112,8 +117,12 @@ Rows generate_rows(const GenerateOptions& options, std::uint64_t first, std::uin
   if (options.features < 2 || options.features > kMaxFeatures) {
     throw Error(ErrorKind::bad_input, fmt::format("features must be 2 to {}", kMaxFeatures));
   }
-  if (!(options.nonzeros_per_row >= 1) || options.nonzeros_per_row > static_cast<double>(options.features) / 4) {
-    throw Error(ErrorKind::bad_input, "nonzeros_per_row must be 1 to a quarter of the features");
+  if (options.used_features > options.features || options.used_features == 1) {
+    throw Error(ErrorKind::bad_input, "used_features must be 0 or 2 to the number of features");
+  }
+  const std::uint64_t used = options.used_features > 0 ? options.used_features : options.features;
+  if (!(options.nonzeros_per_row >= 1) || options.nonzeros_per_row > static_cast<double>(used) / 4) {
+    throw Error(ErrorKind::bad_input, "nonzeros_per_row must be 1 to a quarter of the features that occur");
   }
   Rows rows;
   RowMaker maker(options);

@@ -19,6 +19,8 @@ struct LossOf<Loss::logistic> {
     return std::max(0.0, -signed_margin) + std::log1p(std::exp(-std::abs(signed_margin)));
   }
   static double slope(double margin, double label) { return -label / (1 + std::exp(label * margin)); }
+  /// The second derivative where the third is not larger, so that it tells how far a parabola can be trusted.
+  static double curvature(double, double slope) { return std::abs(slope) * (1 - std::abs(slope)); }
 };
 
 template <>
@@ -26,6 +28,7 @@ struct LossOf<Loss::hinge> {
   static constexpr double kCurvature = 0;  ///< none: coordinate descent cannot use it
   static double value(double margin, double label) { return std::max(0.0, 1 - label * margin); }
   static double slope(double margin, double label) { return label * margin < 1 ? -label : 0; }
+  static double curvature(double, double) { return kCurvature; }
 };
 
 template <>
@@ -33,6 +36,7 @@ struct LossOf<Loss::squared_hinge> {
   static constexpr double kCurvature = 2;
   static double value(double margin, double label) { return std::pow(std::max(0.0, 1 - label * margin), 2); }
   static double slope(double margin, double label) { return -2 * label * std::max(0.0, 1 - label * margin); }
+  static double curvature(double, double) { return kCurvature; }
 };
 
 template <>
@@ -40,6 +44,7 @@ struct LossOf<Loss::squares> {
   static constexpr double kCurvature = 1;
   static double value(double margin, double label) { return (margin - label) * (margin - label) / 2; }
   static double slope(double margin, double label) { return margin - label; }
+  static double curvature(double, double) { return kCurvature; }
 };
 
 /// Calls `function.template operator()<LossOf<...>>()`.

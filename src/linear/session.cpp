@@ -18,7 +18,7 @@ namespace {
 
 nlohmann::json to_json_text(const EpochMetrics& metrics) {
   nlohmann::json json = {{"epoch", metrics.epoch},         {"steps", metrics.steps},
-                         {"objective", metrics.objective}, {"seconds", metrics.seconds},
+                         {"objective", metrics.objective}, {"penalty", metrics.penalty}, {"seconds", metrics.seconds},
                          {"rate", metrics.rate},           {"communication_seconds", metrics.communication_seconds},
                          {"bytes", metrics.bytes},         {"estimated", metrics.has_estimated_bytes}};
   if (metrics.held_out) json["held_out"] = *metrics.held_out;
@@ -29,6 +29,7 @@ EpochMetrics metrics_from(const nlohmann::json& json) {
   EpochMetrics metrics{.epoch = json.at("epoch"),
                        .steps = json.at("steps"),
                        .objective = json.at("objective"),
+                       .penalty = json.at("penalty"),
                        .seconds = json.at("seconds"),
                        .communication_seconds = json.at("communication_seconds"),
                        .bytes = json.at("bytes"),
@@ -73,9 +74,11 @@ Task<> Session::finish_epoch(Method& method, Dataset* held_out) {
   const std::vector<double> sums = co_await group.agree(mine);
   const double loss = co_await method.epoch_loss();
   const LinearModel model = method.model();
+  const double penalty = model.penalty(options.penalty);
   EpochMetrics metrics{.epoch = position.epoch + 1,
                        .steps = position.steps,
-                       .objective = loss + model.penalty(options.penalty),
+                       .objective = loss + penalty,
+                       .penalty = penalty,
                        .seconds = before_resume_.seconds + slowest[0],
                        .communication_seconds = before_resume_.communication_seconds + sums[1] / group.size(),
                        .bytes = before_resume_.bytes + sums[2] / group.size(),

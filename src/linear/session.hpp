@@ -34,6 +34,8 @@ class Method {
   /// Mean loss without the penalty. Called at the end of an epoch; may communicate.
   virtual Task<double> epoch_loss() = 0;
   virtual LinearModel model() const = 0;
+  /// The row of the registry that its collectives run, or auto.
+  virtual std::string row() const = 0;
   /// The arrays of a checkpoint.
   virtual std::vector<std::span<std::byte>> state() = 0;
   /// state() was filled from a checkpoint.
@@ -49,6 +51,7 @@ class Session {
   Facts facts;
   Position position;
   bool is_stopping = false;      ///< all ranks agreed to
+  bool saves = false;            ///< all ranks agreed to write a checkpoint
   std::exception_ptr failure{};  ///< of this rank alone; a vote to stop
 
   /// Runs epochs until one of the reasons to end.

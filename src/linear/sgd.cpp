@@ -36,6 +36,7 @@ class Sgd final : public Method {
   Task<> run_epoch() override;
   Task<double> epoch_loss() override;
   LinearModel model() const override;
+  std::string row() const override { return row_; }
   std::vector<std::span<std::byte>> state() override { return weights_->state(); }
 
  private:
@@ -57,7 +58,6 @@ class Sgd final : public Method {
   Batch batch_;
   PoolVector<std::uint32_t> classes_;  // of the batch's rows
   PoolVector<float> margins_, coefficients_;
-  bool saves_ = false;
 };
 
 Task<> Sgd::run_epoch() {
@@ -77,8 +77,8 @@ Task<> Sgd::run_epoch() {
         apply(sum);
       }
     }
-    if (saves_ || session_.is_stopping) co_await apply_pending();
-    if (std::exchange(saves_, false)) session_.save(*this);
+    if (session_.saves || session_.is_stopping) co_await apply_pending();
+    if (std::exchange(session_.saves, false)) session_.save(*this);
   }
   co_await apply_pending();
 }
@@ -157,7 +157,7 @@ void Sgd::apply(const AnyStream& sum) {
   position.steps += 1;
   position.step_of_epoch += 1;
   if (tail[kStop] > 0) session_.is_stopping = true;
-  if (tail[kSave] > 0) saves_ = true;
+  if (tail[kSave] > 0) session_.saves = true;
   session_.group.charge(sum.nnz());
   session_.tell_step(steps_of_epoch_);
 }

@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "linear/scd.hpp"
 #include "linear/session.hpp"
 #include "linear/sgd.hpp"
 #include "tulle/base/error.hpp"
@@ -33,6 +34,10 @@ void check(const TrainOptions& options) {
   require(options.staleness >= 0, "staleness", "0 or more");
   require(options.coordinates >= 1, "coordinates", "1 or more");
   require(options.patience >= 1, "patience", "1 or more");
+  const bool is_scd = options.solver == Solver::scd;
+  require(!is_scd || options.loss != Loss::hinge, "loss", "one with a curvature for scd: squared_hinge in place of hinge");
+  require(!is_scd || options.staleness == 0, "staleness", "0 for scd");
+  require(!is_scd || options.damping == 0 || options.damping >= 1, "damping", "0, or 1 or more");
   const bool is_scaled = options.solver == Solver::sgd && options.schedule != Schedule::adagrad;
   require(!is_scaled || options.rate * options.penalty.l2 < 1, "rate", "below 1/l2");
 }
@@ -61,9 +66,10 @@ Task<TrainResult> train_task(Communicator communicator, Waiting waiting, Dataset
   session.facts = co_await gather_facts(session.group, data, options.loss, options.solver == Solver::scd);
   const std::uint64_t places = vectors_of(session.facts.labels.size()) * (session.facts.features + 1);
   require(places <= kMaxFeatures, "classes times features", fmt::format("at most {}", kMaxFeatures));
-  const std::unique_ptr<Method> method = make_sgd(session, data);
+  const bool is_sgd = options.solver == Solver::sgd;
+  const std::unique_ptr<Method> method = is_sgd ? make_sgd(session, data) : make_scd(session, data);
   TrainResult result = co_await session.run(*method, held_out);
-  result.algorithm = session.group.row_of(options.aggregation);
+  result.algorithm = method->row();
   co_return result;
 }
 

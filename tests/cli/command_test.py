@@ -154,11 +154,21 @@ class UnderMpirun(RaceCase):
         self.assertEqual(failed.returncode, 1)
         self.assertEqual(failed.stderr.count("tulle: "), 1, failed.stderr)
 
+    def run_script(self, name, **environment):
+        done = subprocess.run([os.path.join(SOURCE, "scripts", name)], capture_output=True, text=True, timeout=100,
+                              env={**os.environ, **environment})
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return done.stdout
+
+    def test_the_race_over_densities_runs(self):
+        self.assertIn("MPI's own allreduce",
+                      self.run_script("bench_densities", TULLE_DEMO_DIMENSION="64K", TULLE_DEMO_REPEATS="1"))
+
     def test_the_demo_runs(self):
-        demo = subprocess.run([os.path.join(SOURCE, "scripts", "demo")], capture_output=True, text=True, timeout=100,
-                              env={**os.environ, "TULLE_DEMO_DIMENSION": "64K", "TULLE_DEMO_REPEATS": "1"})
-        self.assertEqual(demo.returncode, 0, demo.stdout + demo.stderr)
-        self.assertIn("MPI's own allreduce", demo.stdout)
+        printed = self.run_script("demo", TULLE_DEMO_ROWS="2000", TULLE_DEMO_EPOCHS="1", TULLE_DEMO_LAB="0")
+        self.assertIn("speed-up", printed)
+        self.assertRegex(printed, r"\ndense +mpi_native ")
+
 
 
 if __name__ == "__main__":

@@ -47,6 +47,7 @@ struct EpochMetrics {
   int epoch = 0;  ///< from 1
   std::uint64_t steps = 0;
   double objective = 0;              ///< SGD: mean loss of the epoch's batches, each before its step, and penalty; SCD: exact
+  double penalty = 0;                ///< what of it is the penalty, at the end of the epoch
   double seconds = 0;                ///< of training alone, of the slowest rank, since the beginning
   double communication_seconds = 0;  ///< of them, waiting for collectives: mean over ranks
   double bytes = 0;                  ///< sent, mean over ranks, since the beginning

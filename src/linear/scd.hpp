@@ -1,0 +1,13 @@
+// Stochastic coordinate descent with the updates gathered by everyone. SparCML, section 6: MPI-OPT.
+#pragma once
+
+#include <memory>
+
+#include "linear/session.hpp"
+
+namespace tulle::linear {
+
+/// REQUIRES: every rank has all of the data; the loss has a curvature.
+std::unique_ptr<Method> make_scd(Session& session, Dataset& data);
+
+}  // namespace tulle::linear

@@ -1,0 +1,71 @@
+#include "tulle/linear/model.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "linear/scratch.hpp"
+#include "tulle/base/error.hpp"
+
+namespace tulle::linear {
+namespace {
+
+LinearModel three_classes() {
+  return {.loss = Loss::logistic,
+          .features = 4,
+          .classes = {0, 1, 5},
+          .weights = {1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 3},
+          .intercepts = {0, 0.5f, -1}};
+}
+
+RowView view(const std::vector<std::uint32_t>& indices) { return {indices, {}}; }
+
+TEST(Model, PredictsTheClassOfTheLargestMargin) {
+  const LinearModel model = three_classes();
+  EXPECT_EQ(model.predict(view({0})), 0);
+  EXPECT_EQ(model.predict(view({1})), 1);
+  EXPECT_EQ(model.predict(view({3})), 5);
+}
+
+TEST(Model, IgnoresFeaturesItHasNotSeen) {
+  EXPECT_EQ(three_classes().margin(view({1, 4, 99}), 1), three_classes().margin(view({1}), 1));
+}
+
+TEST(Model, GivesProbabilitiesThatSumToOne) {
+  const std::vector<double> shares = three_classes().probabilities(view({0, 1}));
+  ASSERT_EQ(shares.size(), 3u);
+  EXPECT_NEAR(shares[0] + shares[1] + shares[2], 1, 1e-12);
+  const LinearModel binary{.features = 1, .classes = {-1, 1}, .weights = {2}, .intercepts = {0}};
+  EXPECT_NEAR(binary.probabilities(view({0}))[1], 1 / (1 + std::exp(-2.0)), 1e-12);
+}
+
+TEST(Model, OfAnotherLossHasNoProbabilities) {
+  LinearModel model = three_classes();
+  model.loss = Loss::hinge;
+  EXPECT_THROW(model.probabilities(view({0})), Error);
+}
+
+TEST(Model, IsTheSameAfterSavingAndLoading) {
+  const testing::Scratch scratch;
+  save_model(three_classes(), scratch.path("model"));
+  const LinearModel loaded = load_model(*open_file(scratch.path("model")));
+  EXPECT_EQ(loaded.weights, three_classes().weights);
+  EXPECT_EQ(loaded.intercepts, three_classes().intercepts);
+  EXPECT_EQ(loaded.classes, three_classes().classes);
+  EXPECT_EQ(loaded.loss, Loss::logistic);
+}
+
+TEST(Model, IsRefusedWhereAByteIsWrongOrMissing) {
+  const testing::Scratch scratch;
+  save_model(three_classes(), scratch.path("model"));
+  const std::string good = testing::contents_of(scratch.path("model"));
+  for (std::size_t i = 0; i < good.size(); ++i) {
+    std::string bad = good;
+    bad[i] = static_cast<char>(bad[i] ^ 1);
+    EXPECT_THROW(load_model(*open_memory("bad", bad)), Error) << "byte " << i;
+    EXPECT_THROW(load_model(*open_memory("bad", good.substr(0, i))), Error) << "length " << i;
+  }
+}
+
+}  // namespace
+}  // namespace tulle::linear

@@ -1,0 +1,103 @@
+// Lazy penalties against weights that are all touched in every step.
+#include "linear/weights.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "linear/losses.hpp"
+#include "tulle/base/philox.hpp"
+
+namespace tulle::linear {
+namespace {
+
+constexpr std::uint64_t kFeatures = 40;
+constexpr GradientLayout kLayout{2, kFeatures};
+
+Stream<float> sparse_gradient(Philox& random) {
+  std::vector<std::uint32_t> indices;
+  std::vector<float> values;
+  for (std::uint32_t i = 0; i < kLayout.dimension(); ++i) {
+    if (random.uniform() > 0.15) continue;
+    indices.push_back(i);
+    values.push_back(static_cast<float>(random.uniform() * 20 - 10));
+  }
+  return Stream<float>::from_sorted<std::uint32_t>(kLayout.dimension(), indices, values);
+}
+
+// Every weight in every step, in double.
+struct Eager {
+  std::vector<double> weights = std::vector<double>(kLayout.dimension());
+  std::vector<double> squares = std::vector<double>(kLayout.dimension());
+
+  void step(const std::vector<float>& gradient, double rate, double rows, Penalty penalty, bool is_adagrad) {
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      const double g = gradient[i] / rows;
+      squares[i] += g * g;
+      const double own_rate = is_adagrad ? rate / (std::sqrt(squares[i]) + 1e-8) : rate;
+      const bool is_intercept = i % kLayout.stride() == kFeatures;
+      const double l1 = is_intercept ? 0 : penalty.l1, l2 = is_intercept ? 0 : penalty.l2;
+      weights[i] = is_adagrad ? weights[i] - own_rate * g : (1 - own_rate * l2) * weights[i] - own_rate * g;
+      if (is_adagrad) weights[i] *= std::max(0.0, 1 - own_rate * l2);
+      weights[i] = soft_threshold(weights[i], own_rate * l1);
+    }
+  }
+};
+
+void expect_lazy_equals_eager(Penalty penalty, bool is_adagrad, double rate, int steps, bool is_dense = false) {
+  const auto lazy = is_adagrad ? make_adagrad_weights(kLayout, penalty) : make_scaled_weights(kLayout, penalty);
+  Eager eager;
+  Philox random(7);
+  for (int step = 0; step < steps; ++step) {
+    const Stream<float> gradient = sparse_gradient(random);
+    const double rows = 5 + step % 3;
+    lazy->step(is_dense ? Stream<float>::dense(gradient.to_vector()) : gradient, rate, rows);
+    eager.step(gradient.to_vector(), rate, rows, penalty, is_adagrad);
+  }
+  std::vector<float> weights(2 * kFeatures);
+  lazy->copy_to(weights);
+  for (std::size_t vector = 0; vector < 2; ++vector) {
+    for (std::uint64_t i = 0; i < kFeatures; ++i) {
+      ASSERT_NEAR(weights[vector * kFeatures + i], eager.weights[vector * kLayout.stride() + i], 2e-4) << i;
+    }
+    EXPECT_NEAR(lazy->intercepts()[vector], eager.weights[vector * kLayout.stride() + kFeatures], 1e-4);
+  }
+}
+
+TEST(ScaledWeights, ShrinkLazilyAsIfTouchedInEveryStep) {
+  for (const Penalty penalty : {Penalty{}, Penalty{.l2 = 0.1}, Penalty{.l1 = 0.05}, Penalty{.l1 = 0.05, .l2 = 0.2}}) {
+    expect_lazy_equals_eager(penalty, false, 0.1, 200);
+    expect_lazy_equals_eager(penalty, false, 0.1, 200, true);
+  }
+}
+
+TEST(ScaledWeights, FoldTheirScaleBeforeItIsTooSmall) { expect_lazy_equals_eager({.l1 = 0.01, .l2 = 2}, false, 0.2, 300); }
+
+TEST(AdagradWeights, ShrinkLazilyAsIfTouchedInEveryStep) {
+  for (const Penalty penalty : {Penalty{}, Penalty{.l2 = 0.1}, Penalty{.l1 = 0.05}, Penalty{.l1 = 0.05, .l2 = 0.2}}) {
+    expect_lazy_equals_eager(penalty, true, 0.1, 200);
+    expect_lazy_equals_eager(penalty, true, 0.1, 200, true);
+  }
+}
+
+TEST(Weights, GiveMarginsOfTheWeightsTheyCopyOut) {
+  for (const bool is_adagrad : {false, true}) {
+    const Penalty penalty{.l1 = 0.01, .l2 = 0.01};
+    const auto weights = is_adagrad ? make_adagrad_weights(kLayout, penalty) : make_scaled_weights(kLayout, penalty);
+    Philox random(3);
+    for (int step = 0; step < 20; ++step) weights->step(sparse_gradient(random), 0.1, 4);
+    std::vector<float> all(2 * kFeatures), margins(1), on_threads(1);
+    weights->copy_to(all);
+    const std::vector<std::uint32_t> indices = {0, 5, 39};
+    const std::vector<float> values = {1, -2, 3};
+    Batch batch;
+    batch.rows.push_back({indices, values});
+    weights->margins(batch, 1, margins, 1);
+    weights->margins(batch, 1, on_threads, 2);
+    EXPECT_NEAR(margins[0], all[40] - 2 * all[45] + 3 * all[79] + weights->intercepts()[1], 1e-5);
+    EXPECT_EQ(margins, on_threads);
+  }
+}
+
+}  // namespace
+}  // namespace tulle::linear

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "cli/numbers.hpp"
+#include "collectives/index_choice.hpp"
 #include "tulle/base/error.hpp"
 
 namespace tulle::cli {
@@ -72,7 +73,10 @@ ResidualMode residual_mode_from(const std::string& text) {
 
 void add_coding_flags(CLI::App& command, RaceSpec& spec) {
   add(command, "--index-coding", "NAME|smallest|auto", "of indices on the wire, see 'tulle list codecs' (auto)",
-      [&](const std::string& text) { spec.index_coding = text; });
+      [&](const std::string& text) {
+        IndexChoice(text, Profile{});  // knows the name, or throws
+        spec.index_coding = text;
+      });
   add(command, "--value-coding", "NAME[:OPTIONS]", "of sums on the wire, for example qsgd:bits=4 (raw)",
       [&](const std::string& text) { spec.value_coding = parse_value_codec(text); });
   command.add_flag("--code-contributions", spec.codes_contributions,

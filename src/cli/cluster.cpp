@@ -32,10 +32,12 @@ void add_common_flags(CLI::App& command, UnlabelledFlags& flags, Options& option
   add_data_flags(command, flags.data);
   add_int(command, "--iterations", fmt::format("at most ({})", options.iterations), 1, 1000000,
           [&options](int number) { options.iterations = number; });
-  add_real(command, "--tolerance", "SHARE", fmt::format("stop at smaller changes ({})", options.tolerance), options.tolerance);
+  add_real(command, "--tolerance", "SHARE", fmt::format("stop at smaller changes ({})", options.tolerance),
+           options.tolerance);
   add(command, "--aggregation", "auto|sparse|dense|ROW", "how sums travel (auto)",
       [&options](const std::string& text) { options.aggregation = text; });
-  add(command, "--seed", "N", "of the start (1)", [&options](const std::string& text) { options.seed = parse_count(text); });
+  add(command, "--seed", "N", "of the start (1)",
+      [&options](const std::string& text) { options.seed = parse_count(text); });
   add(command, "--out", "FILE", "write the vectors as rows of the binary format",
       [&flags](const std::string& text) { flags.out_path = text; });
   add_launch_flags(command, flags.launch_flags);
@@ -82,7 +84,9 @@ struct ClusterFlags : UnlabelledFlags {
 Task<int> cluster_rank(Communicator communicator, linear::Waiting waiting, const ClusterFlags& flags) {
   linear::Dataset data = co_await open_part(communicator, waiting, flags);
   linear::KmeansOptions options = flags.kmeans;
-  options.on_iteration = [](int iteration, double inertia) { print(fmt::format("iteration {:3}: inertia {:.6g}\n", iteration, inertia)); };
+  options.on_iteration = [](int iteration, double inertia) {
+    print(fmt::format("iteration {:3}: inertia {:.6g}\n", iteration, inertia));
+  };
   const linear::KmeansResult result = co_await linear::kmeans_task(communicator, waiting, data, options);
   if (communicator.rank() != 0) co_return 0;
   print(fmt::format("rows of the clusters: {}\n", fmt::join(result.sizes, ", ")));

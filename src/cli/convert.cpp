@@ -29,16 +29,18 @@ int convert(const ConvertFlags& flags, const linear::ParseLine& parse, std::uint
   linear::CsrWriter writer(flags.out);
   std::uint64_t rows_done = 0;
   Progress progress("converting", 0);
-  const std::uint64_t bad_lines = linear::read_lines(reader, {}, parse, flags.data.text.skip_bad, [&](linear::Rows rows) {
-    rows_done += rows.size();
-    progress.advance(rows.size(), fmt::format("{} rows", rows_done));
-    writer.add(rows);
-  });
+  const std::uint64_t bad_lines =
+      linear::read_lines(reader, {}, parse, flags.data.text.skip_bad, [&](linear::Rows rows) {
+        rows_done += rows.size();
+        progress.advance(rows.size(), fmt::format("{} rows", rows_done));
+        writer.add(rows);
+      });
   progress.clear();
   const linear::CsrInfo info = writer.finish(features);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  fmt::print("{}: {} rows, {} features, {} non-zeros, {} blocks, in {}\n", flags.out, info.rows, info.features,
-             info.nonzeros, info.blocks.size(), format_seconds(seconds));
+  fmt::print("{}: {} rows, {} features, {} non-zeros, {} blocks, in {}: {}/s\n", flags.out, info.rows, info.features,
+             info.nonzeros, info.blocks.size(), format_seconds(seconds),
+             format_bytes(static_cast<double>(reader->size()) / seconds));
   if (bad_lines > 0) fmt::print("skipped {} bad lines\n", bad_lines);
   return 0;
 }

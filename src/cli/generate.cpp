@@ -64,16 +64,19 @@ void add_generate_command(CLI::App& parent, Action& action) {
   add(*command, "--like", "url|webspam", "dimension, non-zeros and values as SparCML's sets have (url)",
       [flags](const std::string& text) { flags->options = linear::generate_like(text); })
       ->trigger_on_parse();
-  add(*command, "--rows", "N", "how many (100000)", [flags](const std::string& text) { flags->rows = parse_count(text); });
+  add(*command, "--rows", "N", "how many (100000)",
+      [flags](const std::string& text) { flags->rows = parse_count(text); });
   add(*command, "--first-row", "N", "leave out the rows before: the same seed, other rows (0)",
       [flags](const std::string& text) { flags->first_row = parse_count(text); });
-  add(*command, "--features", "N", "dimension", [flags](const std::string& text) { flags->options.features = parse_count(text); });
+  add(*command, "--features", "N", "dimension",
+      [flags](const std::string& text) { flags->options.features = parse_count(text); });
   add(*command, "--used-features", "N", "of them that occur at all",
       [flags](const std::string& text) { flags->options.used_features = parse_count(text); });
   add_real(*command, "--nonzeros", "X", "of a row, on average", flags->options.nonzeros_per_row);
   add(*command, "--noise", "SHARE", "of labels that are wrong (0.02)",
       [flags](const std::string& text) { flags->options.noise = parse_share(text); });
-  add(*command, "--seed", "N", "of everything (1)", [flags](const std::string& text) { flags->options.seed = parse_count(text); });
+  add(*command, "--seed", "N", "of everything (1)",
+      [flags](const std::string& text) { flags->options.seed = parse_count(text); });
   add_int(*command, "--threads", "0: one a processor (0)", 0, 1024, [flags](int number) { flags->threads = number; });
   command->add_option("out", flags->path, "the file to write")->required();
   command->callback([flags, &action] {

@@ -45,12 +45,18 @@ void write_predictions(const PredictFlags& flags, linear::Dataset& data, const l
       fmt::print(file.get(), "\n");
     }
   }
-  if (std::fflush(file.get()) != 0) throw Error(ErrorKind::system, fmt::format("{}: cannot be written", *flags.out_path));
+  if (std::fflush(file.get()) != 0)
+    throw Error(ErrorKind::system, fmt::format("{}: cannot be written", *flags.out_path));
 }
 
 std::string summary(const linear::LinearModel& model, const linear::Evaluation& evaluation, bool as_json) {
   if (as_json) {
-    return nlohmann::json{{"rows", evaluation.rows}, {"loss", evaluation.loss}, {"accuracy", evaluation.accuracy}, {"auc", evaluation.auc}}.dump() + "\n";
+    return nlohmann::json{{"rows", evaluation.rows},
+                          {"loss", evaluation.loss},
+                          {"accuracy", evaluation.accuracy},
+                          {"auc", evaluation.auc}}
+               .dump() +
+           "\n";
   }
   std::string text = fmt::format("{} rows, {} loss {:.5f}", evaluation.rows, to_string(model.loss), evaluation.loss);
   if (model.is_classifier()) text += fmt::format(", accuracy {:.4f}", evaluation.accuracy);

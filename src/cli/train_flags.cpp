@@ -80,14 +80,17 @@ void add_run_flags(CLI::App& command, TrainFlags& flags) {
   add_int(command, "--epochs", "passes over the data (10)", 1, 1000000, [&](int number) { train.epochs = number; });
   add_real(command, "--tolerance", "SHARE", "stop when the loss falls by less in an epoch (0: never)", train.tolerance);
   add_int(command, "--patience", "… in so many epochs (2)", 1, 1000, [&](int number) { train.patience = number; });
-  add(command, "--seed", "N", "of the order of rows (1)", [&](const std::string& text) { train.seed = parse_count(text); });
-  add_int(command, "--threads", "of each rank; 0: one a processor (1)", 0, 1024, [&](int number) { train.threads = number; });
+  add(command, "--seed", "N", "of the order of rows (1)",
+      [&](const std::string& text) { train.seed = parse_count(text); });
+  add_int(command, "--threads", "of each rank; 0: one a processor (1)", 0, 1024,
+          [&](int number) { train.threads = number; });
   add(command, "--checkpoint", "FILE", "save the run there, every --checkpoint-seconds and when interrupted",
       [&](const std::string& text) { train.checkpoint.path = text; });
   add_real(command, "--checkpoint-seconds", "S", "between two (60)", train.checkpoint.seconds);
   command.add_flag("--resume", train.checkpoint.resume, "go on from the checkpoint, where there is one");
   add(command, "--out", "FILE", "write the model", [&](const std::string& text) { flags.model_path = text; });
-  add(command, "--json", "FILE", "append one JSON object per epoch", [&](const std::string& text) { flags.json_path = text; });
+  add(command, "--json", "FILE", "append one JSON object per epoch",
+      [&](const std::string& text) { flags.json_path = text; });
 }
 
 }  // namespace

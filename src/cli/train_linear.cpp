@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <memory>
@@ -11,6 +12,7 @@
 #include "base/progress.hpp"
 #include "cli/commands.hpp"
 #include "cli/data_flags.hpp"
+#include "cli/numbers.hpp"
 #include "cli/train_report.hpp"
 
 namespace tulle::cli {
@@ -36,6 +38,7 @@ void print(std::string_view text) {
 struct Data {
   linear::Dataset train;
   std::optional<linear::Dataset> held_out;
+  double read_seconds = 0;
 };
 
 // Coordinate descent wants all rows on every rank; measuring divides them in any case.
@@ -46,11 +49,12 @@ Data open_data(const TrainFlags& flags, linear::Part part) {
   linear::Dataset all = linear::open_dataset(open_reader(flags.data_path, flags.launch.transport), options);
   if (flags.test_path) {
     options.part = part;
-    return {std::move(all), linear::open_dataset(open_reader(*flags.test_path, flags.launch.transport), options)};
+    return {.train = std::move(all),
+            .held_out = linear::open_dataset(open_reader(*flags.test_path, flags.launch.transport), options)};
   }
-  if (flags.held_out_share == 0) return {std::move(all), std::nullopt};
+  if (flags.held_out_share == 0) return {.train = std::move(all)};
   auto [held_out, rest] = all.split(flags.held_out_share, flags.train.seed);
-  return {std::move(rest), std::move(held_out)};
+  return {.train = std::move(rest), .held_out = std::move(held_out)};
 }
 
 // What rank 0 shows while it trains.
@@ -59,9 +63,11 @@ class Screen {
   Screen(const TrainFlags& flags, TrainRun& run, JsonLines* json)
       : flags_(flags), run_(run), json_(json), table_(flags), progress_("training", 1000) {}
 
-  void begin(const linear::Dataset& data) {
-    print(fmt::format("{} on {} ranks over {}, {} aggregation: rank 0 has {} rows of {} features\n", flags_.model_name,
-                      run_.ranks, run_.transport, run_.aggregation, data.rows(), data.features()));
+  void begin(const Data& opened) {
+    const linear::Dataset& data = opened.train;
+    print(fmt::format("{} on {} ranks over {}, {} aggregation: rank 0 has {} rows of {} features, opened in {}\n",
+                      flags_.model_name, run_.ranks, run_.transport, run_.aggregation, data.rows(), data.features(),
+                      format_seconds(opened.read_seconds)));
     if (data.bad_lines() > 0) print(fmt::format("rank 0 skipped {} bad lines\n", data.bad_lines()));
     print(table_.header());
   }
@@ -87,11 +93,10 @@ class Screen {
 
 Task<TrainRun> train_once(Communicator communicator, linear::Waiting waiting, const TrainFlags& flags, Data& data,
                           std::string aggregation, JsonLines* json) {
-  TrainRun run{.aggregation = aggregation,
-               .ranks = communicator.size(),
-               .transport = communicator.engine()->transport().name()};
+  TrainRun run{
+      .aggregation = aggregation, .ranks = communicator.size(), .transport = communicator.engine()->transport().name()};
   Screen screen(flags, run, json);
-  if (communicator.rank() == 0) screen.begin(data.train);
+  if (communicator.rank() == 0) screen.begin(data);
   linear::TrainOptions options = flags.train;
   options.aggregation = aggregation;
   options.stop_requested = [] { return interrupted.load(); };
@@ -115,7 +120,9 @@ Task<int> train_rank(Communicator communicator, linear::Waiting waiting, const T
   std::exception_ptr failure;
   std::optional<Data> data;
   try {
+    const auto start = std::chrono::steady_clock::now();
     data = open_data(flags, {communicator.rank(), communicator.size()});
+    data->read_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   } catch (const Error&) {
     failure = std::current_exception();
   }

@@ -42,7 +42,8 @@ std::string EpochTable::row(const linear::EpochMetrics& metrics) const {
     cells.insert(cells.end(), {fmt::format("{:.5f}", held_out.loss), fmt::format("{:.4f}", held_out.accuracy),
                                fmt::format("{:.5f}", held_out.auc)});
   }
-  cells.insert(cells.end(), {format_seconds(metrics.seconds), format_seconds(metrics.communication_seconds), bytes_text(metrics)});
+  cells.insert(cells.end(),
+               {format_seconds(metrics.seconds), format_seconds(metrics.communication_seconds), bytes_text(metrics)});
   return table_.row(cells);
 }
 

@@ -22,7 +22,8 @@ class AdagradWeights final : public Weights {
     if (seen_.empty()) {
       fill_margins(batch, margins, intercepts_[vector], threads, [=](std::uint32_t i) -> double { return w[i]; });
     } else {
-      fill_margins(batch, margins, intercepts_[vector], threads, [=, this](std::uint32_t i) { return current(first + i); });
+      fill_margins(batch, margins, intercepts_[vector], threads,
+                   [=, this](std::uint32_t i) { return current(first + i); });
     }
   }
 

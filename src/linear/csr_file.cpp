@@ -97,8 +97,8 @@ Rows decode_block(const PositionalReader& reader, const CsrInfo& info, std::size
     if (lengths[row] > indices.size() - at) refuse(reader, fmt::format("block {}: rows are too long", number));
     const RowView view{indices.subspan(at, lengths[row]),
                        values.empty() ? std::span<const float>() : values.subspan(at, lengths[row])};
-    const bool increases = std::adjacent_find(view.indices.begin(), view.indices.end(), std::greater_equal<>()) ==
-                           view.indices.end();
+    const bool increases =
+        std::adjacent_find(view.indices.begin(), view.indices.end(), std::greater_equal<>()) == view.indices.end();
     if (!increases || (!view.indices.empty() && view.indices.back() >= info.features)) {
       refuse(reader, fmt::format("block {}: indices of row {} are out of order or too large", number, row));
     }
@@ -121,7 +121,8 @@ std::vector<BlockCut> cut_blocks(const CsrInfo& info, std::uint64_t begin, std::
   for (std::size_t block = 0; block < info.blocks.size(); ++block) {
     const std::uint64_t stop = start + info.blocks[block].rows;
     const std::uint64_t from = std::max(begin, start), to = std::min(end, stop);
-    if (from < to) cuts.push_back({block, static_cast<std::uint32_t>(from - start), static_cast<std::uint32_t>(to - from)});
+    if (from < to)
+      cuts.push_back({block, static_cast<std::uint32_t>(from - start), static_cast<std::uint32_t>(to - from)});
     start = stop;
   }
   return cuts;
@@ -164,7 +165,8 @@ void CsrWriter::end_block() {
   CsrBlock block{.offset = state.file.position(), .rows = rows.size(), .nonzeros = rows.nonzeros()};
   block.is_binary = rows.is_binary() ? 1 : 0;
   std::vector<std::uint32_t> lengths;
-  for (std::size_t row = 0; row < rows.size(); ++row) lengths.push_back(static_cast<std::uint32_t>(rows[row].indices.size()));
+  for (std::size_t row = 0; row < rows.size(); ++row)
+    lengths.push_back(static_cast<std::uint32_t>(rows[row].indices.size()));
   const auto write = [&](auto values) {
     state.file.write_array(values);
     block.checksum = crc32c(std::as_bytes(values), block.checksum);
@@ -185,7 +187,8 @@ CsrInfo CsrWriter::finish(std::uint64_t features) {
   State& state = *state_;
   if (state.open.size() > 0) end_block();
   if (features != 0 && features < state.info.features) {
-    throw Error(ErrorKind::bad_input, fmt::format("the data has {} features, more than {}", state.info.features, features));
+    throw Error(ErrorKind::bad_input,
+                fmt::format("the data has {} features, more than {}", state.info.features, features));
   }
   state.info.features = std::max(state.info.features, features);
   const std::uint64_t table_offset = state.file.position();
@@ -207,7 +210,8 @@ CsrInfo read_csr_info(const PositionalReader& reader) {
   if (!is_csr_file(reader)) refuse(reader, "not a file of 'tulle convert'");
   std::array<std::byte, kHeaderBytes> header{};
   reader.read_at(0, header);
-  if (crc32c(std::span(header).first(60)) != load_at<std::uint32_t>(header, 60)) refuse(reader, "the header is damaged");
+  if (crc32c(std::span(header).first(60)) != load_at<std::uint32_t>(header, 60))
+    refuse(reader, "the header is damaged");
   if (const auto version = load_at<std::uint32_t>(header, 8); version != kVersion) {
     refuse(reader, fmt::format("version {} of the format; this program knows {}", version, kVersion));
   }
@@ -227,7 +231,8 @@ CsrInfo read_csr_info(const PositionalReader& reader) {
     rows += info.blocks.back().rows;
     nonzeros += info.blocks.back().nonzeros;
   }
-  if (rows != info.rows || nonzeros != info.nonzeros) refuse(reader, "the blocks do not add up to the header's numbers");
+  if (rows != info.rows || nonzeros != info.nonzeros)
+    refuse(reader, "the blocks do not add up to the header's numbers");
   return info;
 }
 

@@ -52,7 +52,8 @@ Dataset read_text(const ReaderPtr& reader, const DataOptions& options) {
     rows_of_block.push_back(static_cast<std::uint32_t>(rows.size()));
     blocks.push_back(std::make_shared<const Rows>(std::move(rows)));
   });
-  Dataset data(features, std::move(rows_of_block), [blocks](std::size_t block) { return blocks[block]; }, 0);
+  Dataset data(
+      features, std::move(rows_of_block), [blocks](std::size_t block) { return blocks[block]; }, 0);
   data.set_bad_lines(bad_lines);
   return data;
 }
@@ -85,7 +86,8 @@ std::shared_ptr<const Rows> Dataset::block(std::size_t block) {
 
 std::pair<Dataset, Dataset> Dataset::split(double share, std::uint64_t seed) const {
   const auto is_in = [=](std::size_t block, std::uint32_t row) { return is_in_share(seed, block, row, share); };
-  return {filtered(*this, is_in), filtered(*this, [=](std::size_t block, std::uint32_t row) { return !is_in(block, row); })};
+  return {filtered(*this, is_in),
+          filtered(*this, [=](std::size_t block, std::uint32_t row) { return !is_in(block, row); })};
 }
 
 std::uint64_t read_lines(const ReaderPtr& reader, Part part, const ParseLine& parse, bool skip_bad,

@@ -69,7 +69,8 @@ Task<Evaluation> evaluate_task(Group& group, Dataset& data, const LinearModel& m
   }
   const std::vector<double> mine{tally.rows, tally.loss, tally.correct};
   const std::vector<double> sums = co_await group.agree(mine);
-  Evaluation evaluation{.rows = sums[0], .loss = sums[1] / std::max(1.0, sums[0]), .accuracy = sums[2] / std::max(1.0, sums[0])};
+  Evaluation evaluation{
+      .rows = sums[0], .loss = sums[1] / std::max(1.0, sums[0]), .accuracy = sums[2] / std::max(1.0, sums[0])};
   if (!model.is_classifier() || model.vectors() > 1) co_return evaluation;
   AnyStream counts = Stream<std::int64_t>::from_pairs<std::uint32_t>(kKeys, tally.score_keys, tally.score_counts);
   counts = co_await group.sum(std::move(counts), "ssar_split_allgather");

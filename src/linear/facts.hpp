@@ -13,10 +13,10 @@ namespace tulle::linear {
 
 struct Facts {
   std::uint64_t features = 0;
-  double rows = 0;                ///< of all ranks
-  std::uint64_t largest_part = 0; ///< rows of the rank that has most
-  std::vector<float> labels;      ///< distinct, increasing; for classifiers alone
-  std::vector<double> counts;     ///< of each label
+  double rows = 0;                 ///< of all ranks
+  std::uint64_t largest_part = 0;  ///< rows of the rank that has most
+  std::vector<float> labels;       ///< distinct, increasing; for classifiers alone
+  std::vector<double> counts;      ///< of each label
 };
 
 /// Reads all rows once where `loss` is a classifier's, to see their labels. Throws bad_input where there are no rows,

@@ -109,7 +109,8 @@ class RowMaker {
 
 GenerateOptions generate_like(std::string_view name) {
   if (name == "url") return {};
-  if (name == "webspam") return {.features = 16'609'143, .used_features = 680'715, .nonzeros_per_row = 3'730, .is_binary = false};
+  if (name == "webspam")
+    return {.features = 16'609'143, .used_features = 680'715, .nonzeros_per_row = 3'730, .is_binary = false};
   throw Error(ErrorKind::bad_input, fmt::format("'{}' is not one of url, webspam", name));
 }
 

@@ -14,9 +14,9 @@
 namespace tulle::linear {
 
 struct CommunicationStats {
-  double seconds = 0;               ///< in which this rank waited
-  double bytes = 0;                 ///< sent by this rank
-  bool has_estimated_bytes = false; ///< the transport's own allreduce is not counted; the least it can send stands in
+  double seconds = 0;                ///< in which this rank waited
+  double bytes = 0;                  ///< sent by this rank
+  bool has_estimated_bytes = false;  ///< the transport's own allreduce is not counted; the least it can send stands in
   std::uint64_t calls = 0;
 };
 

@@ -126,7 +126,8 @@ void Kmeans::add_drawn_row(double remaining) {
 void Kmeans::update_distances(std::uint32_t cluster) {
   double& length = squared_lengths_[cluster];
   length = 0;
-  for (std::uint64_t i = 0; i < result_.features; ++i) length += static_cast<double>(center(cluster)[i]) * center(cluster)[i];
+  for (std::uint64_t i = 0; i < result_.features; ++i)
+    length += static_cast<double>(center(cluster)[i]) * center(cluster)[i];
   for_each_row([&](RowView row, std::size_t number) {
     const double distance = std::max(0.0, squared_length(row) + length - 2 * dot(row, center(cluster)));
     distances_[number] = cluster == 0 ? distance : std::min(distances_[number], distance);
@@ -149,7 +150,8 @@ Task<double> Kmeans::iterate() {
     const auto [cluster, distance] = nearest(row);
     tally[cluster] += 1;
     tally.back() += std::max(0.0, distance + squared_length(row));
-    for (std::size_t i = 0; i < row.indices.size(); ++i) sums_.add(cluster * result_.features + row.indices[i], row.value(i));
+    for (std::size_t i = 0; i < row.indices.size(); ++i)
+      sums_.add(cluster * result_.features + row.indices[i], row.value(i));
     pairs += row.indices.size();
   });
   group_.charge(pairs * options_.clusters);
@@ -184,8 +186,9 @@ Task<KmeansResult> kmeans_task(Communicator communicator, Waiting waiting, Datas
   Group group(std::move(communicator), waiting);
   const Facts facts = co_await gather_facts(group, data, Loss::squares, false);
   if (options.clusters < 1 || options.clusters > facts.rows || options.clusters * facts.features > kMaxFeatures) {
-    throw Error(ErrorKind::bad_input, fmt::format("clusters must be 1 to the number of rows, and at most {} with {} features",
-                                                  kMaxFeatures / std::max<std::uint64_t>(1, facts.features), facts.features));
+    throw Error(ErrorKind::bad_input,
+                fmt::format("clusters must be 1 to the number of rows, and at most {} with {} features",
+                            kMaxFeatures / std::max<std::uint64_t>(1, facts.features), facts.features));
   }
   Kmeans run(group, data, options, facts.features);
   KmeansResult result = co_await run.run();

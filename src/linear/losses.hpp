@@ -72,7 +72,8 @@ inline double dot(RowView row, const float* weights) {
   if (row.values.empty()) {
     for (const std::uint32_t index : row.indices) sum += weights[index];
   } else {
-    for (std::size_t i = 0; i < row.indices.size(); ++i) sum += static_cast<double>(weights[row.indices[i]]) * row.values[i];
+    for (std::size_t i = 0; i < row.indices.size(); ++i)
+      sum += static_cast<double>(weights[row.indices[i]]) * row.values[i];
   }
   return sum;
 }

@@ -94,8 +94,8 @@ Loss loss_from(std::string_view name) {
 }
 
 double LinearModel::margin(RowView row, std::size_t vector) const {
-  const auto known = static_cast<std::size_t>(
-      std::lower_bound(row.indices.begin(), row.indices.end(), features) - row.indices.begin());
+  const auto known = static_cast<std::size_t>(std::lower_bound(row.indices.begin(), row.indices.end(), features) -
+                                              row.indices.begin());
   row.indices = row.indices.first(known);
   row.values = row.values.first(std::min(known, row.values.size()));
   return dot(row, weights.data() + vector * features) + intercepts[vector];
@@ -117,7 +117,8 @@ float LinearModel::predict(RowView row) const {
 
 std::vector<double> LinearModel::probabilities(RowView row) const {
   if (loss != Loss::logistic) {
-    throw Error(ErrorKind::unsupported, fmt::format("a model of {} gives no probabilities; logistic does", to_string(loss)));
+    throw Error(ErrorKind::unsupported,
+                fmt::format("a model of {} gives no probabilities; logistic does", to_string(loss)));
   }
   if (vectors() == 1) {
     const double positive = sigmoid(margin(row));

@@ -1,7 +1,8 @@
-// How it works. Every rank has all vectors v and its rows. An iteration multiplies them by the covariance, Σ (x − m)(x − m)ᵀ
-// / n: for each row the projections p = x·v − m·v, then the sum of p·x, which an allreduce adds; what the mean m takes
-// away from it is (Σ p)·m. The products, made orthogonal (Gram and Schmidt), are the next vectors, and their lengths the
-// variances. With one component this is power iteration; with several, each converges in the complement of those before.
+// How it works. Every rank has all vectors v and its rows. An iteration multiplies them by the covariance,
+// Σ (x − m)(x − m)ᵀ/n: for each row the projections p = (x − m)·v, then the sum of p·x, which an allreduce adds. Over
+// all rows the p sum to zero, so that p·m need not be taken away, and sums stay as sparse as rows. The products, made
+// orthogonal (Gram and Schmidt), are the next vectors, and their lengths the variances. With one component this is
+// power iteration; with several, each converges in the complement of those before it.
 #include "tulle/linear/pca.hpp"
 
 #include <fmt/format.h>
@@ -42,11 +43,13 @@ class Pca {
   Task<PcaResult> run();
 
  private:
-  std::span<float> vector(std::size_t i) { return std::span(result_.components).subspan(i * result_.features, result_.features); }
+  std::span<float> vector(std::size_t i) {
+    return std::span(result_.components).subspan(i * result_.features, result_.features);
+  }
   void draw_vectors();
   Task<> compute_mean();
   Task<> multiply();
-  void add_row(RowView row, std::span<const double> mean_projections, std::span<double> projection_sums);
+  void add_row(RowView row, std::span<const double> mean_projections);
   std::vector<double> orthogonalize();
 
   Group& group_;
@@ -97,10 +100,9 @@ Task<> Pca::compute_mean() {
   for (std::size_t i = 0; i < mean_.size(); ++i) mean_[i] = static_cast<float>(sums[i] / rows_);
 }
 
-void Pca::add_row(RowView row, std::span<const double> mean_projections, std::span<double> projection_sums) {
+void Pca::add_row(RowView row, std::span<const double> mean_projections) {
   for (std::size_t v = 0; v < options_.components; ++v) {
     const double projection = dot(row, vector(v).data()) - mean_projections[v];
-    projection_sums[v] += projection;
     const std::uint64_t first = v * result_.features;
     for (std::size_t i = 0; i < row.indices.size(); ++i) {
       products_.add(first + row.indices[i], static_cast<float>(projection * row.value(i)));
@@ -109,28 +111,22 @@ void Pca::add_row(RowView row, std::span<const double> mean_projections, std::sp
 }
 
 Task<> Pca::multiply() {
-  std::vector<double> mean_projections, sums(options_.components);
+  std::vector<double> mean_projections;
   for (std::size_t v = 0; v < options_.components; ++v) mean_projections.push_back(dot_dense(vector(v), mean_));
   std::uint64_t pairs = 0;
   for (std::size_t block = 0; block < data_.blocks(); ++block) {
     const auto rows = data_.block(block);
-    for (std::size_t row = 0; row < rows->size(); ++row) add_row((*rows)[row], mean_projections, sums);
+    for (std::size_t row = 0; row < rows->size(); ++row) add_row((*rows)[row], mean_projections);
     pairs += rows->nonzeros();
   }
   group_.charge(2 * pairs * options_.components);
   AnyStream product = products_.take();
   product = co_await group_.sum(std::move(product), row_);
-  sums = co_await group_.agree(sums);
   std::fill(result_.components.begin(), result_.components.end(), 0.0f);
   const auto values = product.values_buffer().as<float>();
   for (std::size_t i = 0; i < values.size(); ++i) {
     const std::uint64_t place = product.is_dense() ? i : product.indices_buffer().as<std::uint32_t>()[i];
-    result_.components[place] = values[i];
-  }
-  for (std::size_t v = 0; v < options_.components; ++v) {
-    for (std::size_t i = 0; i < mean_.size(); ++i) {
-      vector(v)[i] = static_cast<float>((vector(v)[i] - sums[v] * mean_[i]) / rows_);
-    }
+    result_.components[place] = static_cast<float>(values[i] / rows_);
   }
 }
 
@@ -156,9 +152,11 @@ std::vector<double> Pca::orthogonalize() {
 Task<PcaResult> pca_task(Communicator communicator, Waiting waiting, Dataset& data, PcaOptions options) {
   Group group(std::move(communicator), waiting);
   const Facts facts = co_await gather_facts(group, data, Loss::squares, false);
-  if (options.components < 1 || options.components > facts.features || options.components * facts.features > kMaxFeatures) {
-    throw Error(ErrorKind::bad_input, fmt::format("components must be 1 to the {} features, and at most {}", facts.features,
-                                                  kMaxFeatures / std::max<std::uint64_t>(1, facts.features)));
+  if (options.components < 1 || options.components > facts.features ||
+      options.components * facts.features > kMaxFeatures) {
+    throw Error(ErrorKind::bad_input,
+                fmt::format("components must be 1 to the {} features, and at most {}", facts.features,
+                            kMaxFeatures / std::max<std::uint64_t>(1, facts.features)));
   }
   Pca run(group, data, options, facts);
   PcaResult result = co_await run.run();

@@ -5,7 +5,8 @@
 namespace tulle::linear {
 namespace {
 
-// Below this scale, v has lost as many bits as it can afford; folding costs N, but happens once in log(2^20)/(η·l2) steps.
+// Below this scale, v has lost as many bits as it can afford; folding costs N, but happens once in log(2^20)/(η·l2)
+// steps.
 constexpr double kSmallestScale = 0x1p-20;
 
 class ScaledWeights final : public Weights {
@@ -20,7 +21,8 @@ class ScaledWeights final : public Weights {
     if (seen_.empty()) {
       fill_margins(batch, margins, intercepts_[vector], threads, [=](std::uint32_t i) { return scale * v[i]; });
     } else {
-      fill_margins(batch, margins, intercepts_[vector], threads, [=, this](std::uint32_t i) { return current(first + i); });
+      fill_margins(batch, margins, intercepts_[vector], threads,
+                   [=, this](std::uint32_t i) { return current(first + i); });
     }
   }
 
@@ -65,7 +67,8 @@ class ScaledWeights final : public Weights {
   }
 
   void fold() {
-    for (std::uint64_t place = 0; place < weights_.size(); ++place) weights_[place] = static_cast<float>(current(place));
+    for (std::uint64_t place = 0; place < weights_.size(); ++place)
+      weights_[place] = static_cast<float>(current(place));
     std::fill(seen_.begin(), seen_.end(), 0.0);
     global_ = {};
   }

@@ -1,8 +1,8 @@
 // How it works. Every rank has the data by columns and the margins of all rows, and owns a *slice* of the coordinates
 // (a feature that occurs, for one vector of weights). In an *iteration* it takes the next k of its slice, in random
-// order, and moves each to the minimum of a parabola that lies above the loss, with L1 and L2 exactly: w ← shrink(w − g/L, l1/L).
-// Its own margins follow at once. Then an allgather gives everyone all (coordinate, change) pairs, and each rank adds the
-// others' columns to its margins. An epoch visits every coordinate once.
+// order, and moves each to the minimum of a parabola that lies above the loss, with L1 and L2 exactly: w ← shrink(w −
+// g/L, l1/L). Its own margins follow at once. Then an allgather gives everyone all (coordinate, change) pairs, and each
+// rank adds the others' columns to its margins. An epoch visits every coordinate once.
 //
 // Ranks that move coordinates of the same row at the same time overshoot, so L is multiplied by a *damping*: at most P,
 // when every row has features of every rank's k, and near 1 when rows have few of them (Richtárik and Takáč 2016).
@@ -64,9 +64,9 @@ class Scd final : public Method {
   std::vector<std::uint32_t> classes_;
   std::string row_;  // of an allreduce; empty: an allgather
   double damping_;
-  std::vector<float> weights_;     // by coordinate: vector·columns + column
+  std::vector<float> weights_;  // by coordinate: vector·columns + column
   std::vector<float> intercepts_;
-  std::vector<double> margins_;    // vector·rows + row
+  std::vector<double> margins_;  // vector·rows + row
   std::vector<std::uint32_t> order_;
   std::size_t slice_begin_, slice_end_;
   std::uint64_t iterations_of_epoch_, intercept_period_;
@@ -79,11 +79,13 @@ Scd::Scd(Session& session, Dataset& data)
       columns_(data),
       vectors_(vectors_of(session.facts.labels.size())),
       class_weights_(class_weights(session.facts, session.options)),
-      row_(options_.aggregation == kAuto || options_.aggregation == "sparse" ? std::string()
-                                                                             : session.group.row_of(options_.aggregation)),
+      row_(options_.aggregation == kAuto || options_.aggregation == "sparse"
+               ? std::string()
+               : session.group.row_of(options_.aggregation)),
       weights_(vectors_ * columns_.size()),
       intercepts_(vectors_) {
-  const auto ranks = static_cast<std::size_t>(session.group.size()), rank = static_cast<std::size_t>(session.group.rank());
+  const auto ranks = static_cast<std::size_t>(session.group.size()),
+             rank = static_cast<std::size_t>(session.group.rank());
   slice_begin_ = weights_.size() * rank / ranks;
   slice_end_ = weights_.size() * (rank + 1) / ranks;
   const std::uint64_t largest_slice = (weights_.size() + ranks - 1) / ranks;
@@ -99,8 +101,9 @@ Scd::Scd(Session& session, Dataset& data)
 
 // 1 + (P − 1)·(the chance that another rank's k meet a given row, at most 1).
 double Scd::damping() const {
-  const double share = static_cast<double>(std::min<std::size_t>(options_.coordinates, slice_end_ - slice_begin_ + 1)) /
-                       static_cast<double>(std::max<std::size_t>(1, columns_.size() / static_cast<std::size_t>(session_.group.size())));
+  const double share =
+      static_cast<double>(std::min<std::size_t>(options_.coordinates, slice_end_ - slice_begin_ + 1)) /
+      static_cast<double>(std::max<std::size_t>(1, columns_.size() / static_cast<std::size_t>(session_.group.size())));
   const double met = static_cast<double>(columns_.longest_row()) / session_.group.size() * share;
   return 1 + (session_.group.size() - 1) * std::min(1.0, met);
 }
@@ -112,7 +115,8 @@ double Scd::target(std::size_t vector, std::size_t row) const {
 
 // How far a weight moves, from the slopes of the rows that its column has.
 template <class L, class Row, class Value>
-float Scd::update(std::size_t vector, std::size_t count, Row row_of, Value value_of, float weight, Penalty penalty) const {
+float Scd::update(std::size_t vector, std::size_t count, Row row_of, Value value_of, float weight,
+                  Penalty penalty) const {
   const double* const margins = margins_.data() + vector * columns_.rows();
   const auto rows = static_cast<double>(columns_.rows());
   double slope = 0, bound = 0, curvature = 0, largest = 0;
@@ -150,7 +154,8 @@ float Scd::move_coordinate(std::size_t coordinate) {
 float Scd::move_intercept(std::size_t vector) {
   return visit_loss(options_.loss, [&]<class L>() {
     return update<L>(
-        vector, columns_.rows(), [](std::size_t i) { return i; }, [](std::size_t) { return 1.0; }, intercepts_[vector], {});
+        vector, columns_.rows(), [](std::size_t i) { return i; }, [](std::size_t) { return 1.0; }, intercepts_[vector],
+        {});
   });
 }
 
@@ -193,7 +198,8 @@ void Scd::move_coordinates(std::uint64_t iteration) {
     const float amount = move_coordinate(coordinate);
     pairs += columns_[column].rows.size();
     if (amount == 0) continue;
-    changes_.push_back({coordinate / columns_.size() * (session_.facts.features + 1) + columns_.feature(column), amount});
+    changes_.push_back(
+        {coordinate / columns_.size() * (session_.facts.features + 1) + columns_.feature(column), amount});
     apply_change(changes_.back().place, amount);
   }
   const bool moves_intercept = options_.intercept && session_.group.rank() == 0 && iteration % intercept_period_ == 0;
@@ -262,7 +268,8 @@ void Scd::apply_change(std::uint64_t place, float amount) {
 void Scd::add_to_margins(std::size_t coordinate, float amount) {
   double* const margins = margins_.data() + coordinate / columns_.size() * columns_.rows();
   const Columns::View column = columns_[coordinate % columns_.size()];
-  for (std::size_t i = 0; i < column.rows.size(); ++i) margins[column.rows[i]] += static_cast<double>(amount) * column.value(i);
+  for (std::size_t i = 0; i < column.rows.size(); ++i)
+    margins[column.rows[i]] += static_cast<double>(amount) * column.value(i);
 }
 
 void Scd::compute_margins() {
@@ -276,7 +283,8 @@ void Scd::compute_margins() {
 // Every rank could compute all of it; each does its share, and the sum is the same everywhere.
 Task<double> Scd::epoch_loss() {
   const std::size_t rows = columns_.rows();
-  const auto ranks = static_cast<std::size_t>(session_.group.size()), rank = static_cast<std::size_t>(session_.group.rank());
+  const auto ranks = static_cast<std::size_t>(session_.group.size()),
+             rank = static_cast<std::size_t>(session_.group.rank());
   double loss = 0;
   visit_loss(options_.loss, [&]<class L>() {
     for (std::size_t vector = 0; vector < vectors_; ++vector) {
@@ -294,7 +302,8 @@ LinearModel Scd::model() const {
   LinearModel model = session_.empty_model();
   for (std::size_t coordinate = 0; coordinate < weights_.size(); ++coordinate) {
     const std::size_t vector = coordinate / columns_.size();
-    model.weights[vector * session_.facts.features + columns_.feature(coordinate % columns_.size())] = weights_[coordinate];
+    model.weights[vector * session_.facts.features + columns_.feature(coordinate % columns_.size())] =
+        weights_[coordinate];
   }
   model.intercepts = intercepts_;
   return model;

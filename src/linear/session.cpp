@@ -17,10 +17,15 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Evaluation, rows, loss, accuracy, auc)
 namespace {
 
 nlohmann::json to_json_text(const EpochMetrics& metrics) {
-  nlohmann::json json = {{"epoch", metrics.epoch},         {"steps", metrics.steps},
-                         {"objective", metrics.objective}, {"penalty", metrics.penalty}, {"seconds", metrics.seconds},
-                         {"rate", metrics.rate},           {"communication_seconds", metrics.communication_seconds},
-                         {"bytes", metrics.bytes},         {"estimated", metrics.has_estimated_bytes}};
+  nlohmann::json json = {{"epoch", metrics.epoch},
+                         {"steps", metrics.steps},
+                         {"objective", metrics.objective},
+                         {"penalty", metrics.penalty},
+                         {"seconds", metrics.seconds},
+                         {"rate", metrics.rate},
+                         {"communication_seconds", metrics.communication_seconds},
+                         {"bytes", metrics.bytes},
+                         {"estimated", metrics.has_estimated_bytes}};
   if (metrics.held_out) json["held_out"] = *metrics.held_out;
   return json;
 }
@@ -61,10 +66,8 @@ Task<TrainResult> Session::run(Method& method, Dataset* held_out) {
   }
   if (is_stopping) co_await group.fail_together(failure);
   if (!options.checkpoint.path.empty()) save(method);
-  co_return TrainResult{.model = method.model(),
-                        .epochs = epochs_,
-                        .was_stopped = is_stopping,
-                        .was_resumed = was_resumed_};
+  co_return TrainResult{
+      .model = method.model(), .epochs = epochs_, .was_stopped = is_stopping, .was_resumed = was_resumed_};
 }
 
 Task<> Session::finish_epoch(Method& method, Dataset* held_out) {
@@ -103,8 +106,8 @@ bool Session::has_converged(const EpochMetrics& metrics) {
 }
 
 float Session::votes_to_save() const {
-  const bool is_due = group.rank() == 0 && !options.checkpoint.path.empty() &&
-                      group.now() - saved_at_ >= options.checkpoint.seconds;
+  const bool is_due =
+      group.rank() == 0 && !options.checkpoint.path.empty() && group.now() - saved_at_ >= options.checkpoint.seconds;
   return is_due ? 1.0f : 0.0f;
 }
 
@@ -178,7 +181,8 @@ Task<> Session::resume(Method& method) {
   const std::vector<double> most = co_await group.agree(mine, Op::max());
   if (most[0] != -most[1]) {
     throw Error(ErrorKind::bad_input,
-                fmt::format("{}: ranks see different checkpoints; it has to lie where all can read it", options.checkpoint.path));
+                fmt::format("{}: ranks see different checkpoints; it has to lie where all can read it",
+                            options.checkpoint.path));
   }
 }
 

@@ -20,9 +20,9 @@ struct Position {
   double rate = 0;                  ///< of the schedules that change it by epochs
   double loss_sum = 0;              ///< of the rows of this epoch so far
   double rows = 0;
-  double best_loss = 0;             ///< for early stopping
+  double best_loss = 0;  ///< for early stopping
   int epochs_without_gain = 0;
-  double previous_loss = 0;         ///< for the bold driver
+  double previous_loss = 0;  ///< for the bold driver
 };
 
 /// A solver at work.
@@ -58,9 +58,7 @@ class Session {
   Task<TrainResult> run(Method& method, Dataset* held_out);
 
   /// What this rank votes: 1 for yes.
-  float votes_to_stop() const {
-    return failure || (options.stop_requested && options.stop_requested()) ? 1.0f : 0.0f;
-  }
+  float votes_to_stop() const { return failure || (options.stop_requested && options.stop_requested()) ? 1.0f : 0.0f; }
   float votes_to_save() const;
   /// Rank 0 writes the checkpoint. REQUIRES: nothing is in flight.
   void save(Method& method);

@@ -1,8 +1,8 @@
-// How it works. In a *step* every rank takes its next `batch_rows` rows, computes margins and the slopes of the loss, and
-// adds slope·row to a gradient. Behind the gradient's places travels a *tail* of a few numbers: how many rows, their
-// loss, and votes to stop or to save. So one allreduce gives all ranks the same sum and the same decisions, and a rank
-// that has run out of rows still takes part. The sum is applied at once, or, with a staleness of τ, when τ more steps
-// have begun. Sums are applied in order and never sooner, so that a run can be repeated.
+// How it works. In a *step* every rank takes its next `batch_rows` rows, computes margins and the slopes of the loss,
+// and adds slope·row to a gradient. Behind the gradient's places travels a *tail* of a few numbers: how many rows,
+// their loss, and votes to stop or to save. So one allreduce gives all ranks the same sum and the same decisions, and a
+// rank that has run out of rows still takes part. The sum is applied at once, or, with a staleness of τ, when τ more
+// steps have begun. Sums are applied in order and never sooner, so that a run can be repeated.
 #include "linear/sgd.hpp"
 
 #include <cmath>

@@ -111,8 +111,8 @@ class Unpacker {
   void require(int code) const {
     if (code == ARCHIVE_OK || code == ARCHIVE_WARN) return;
     const char* const reason = archive_error_string(archive_.get());
-    throw Error(ErrorKind::bad_input,
-                fmt::format("{}: cannot be unpacked: {}", reader_->path(), reason != nullptr ? reason : "it ends too soon"));
+    throw Error(ErrorKind::bad_input, fmt::format("{}: cannot be unpacked: {}", reader_->path(),
+                                                  reason != nullptr ? reason : "it ends too soon"));
   }
 
   struct Free {
@@ -169,8 +169,9 @@ class UnpackedChunks final : public TextChunks {
 };
 
 bool is_compressed(const PositionalReader& reader) {
-  constexpr std::array<std::string_view, 5> kMagics = {"\x1f\x8b", "\xfd"
-                                                                   "7zXZ",
+  constexpr std::array<std::string_view, 5> kMagics = {"\x1f\x8b",
+                                                       "\xfd"
+                                                       "7zXZ",
                                                        "\x28\xb5\x2f\xfd", "BZh", "\x04\x22\x4d\x18"};
   std::array<char, 6> start{};
   const std::size_t bytes = std::min<std::uint64_t>(start.size(), reader.size());

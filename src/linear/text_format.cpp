@@ -39,7 +39,8 @@ class Cursor {
   bool read(std::uint64_t& number) {
     const char* const start = at_;
     number = 0;
-    for (; at_ != end_ && is_digit(*at_) && at_ - start < 12; ++at_) number = number * 10 + static_cast<unsigned>(*at_ - '0');
+    for (; at_ != end_ && is_digit(*at_) && at_ - start < 12; ++at_)
+      number = number * 10 + static_cast<unsigned>(*at_ - '0');
     return at_ != start;
   }
 
@@ -94,7 +95,8 @@ std::optional<LineFault> sort_open_row(const Cursor& cursor, const TextOptions& 
   std::sort(entries.begin(), entries.end());
   for (std::size_t i = 0; i < entries.size(); ++i) {
     if (i > 0 && entries[i].first == entries[i - 1].first) {
-      return fault_at(cursor, fmt::format("index {} is there twice", std::uint64_t{entries[i].first} + options.first_index));
+      return fault_at(cursor,
+                      fmt::format("index {} is there twice", std::uint64_t{entries[i].first} + options.first_index));
     }
     indices[i] = entries[i].first;
     if (!values.empty()) values[i] = entries[i].second;
@@ -167,8 +169,8 @@ std::optional<LineFault> parse_line(std::string_view line, const TextOptions& op
 void parse_lines(std::string_view text, const ParseLine& parse, Rows& rows, const OnFault& on_fault) {
   for (std::size_t offset = 0; offset < text.size();) {
     const void* const found = std::memchr(text.data() + offset, '\n', text.size() - offset);
-    const std::size_t end = found == nullptr ? text.size()
-                                             : static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
+    const std::size_t end =
+        found == nullptr ? text.size() : static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
     const std::string_view line = text.substr(offset, end - offset);
     if (const auto fault = parse(line, rows)) on_fault(offset, line, *fault);
     offset = end + 1;

@@ -35,7 +35,8 @@ void check(const TrainOptions& options) {
   require(options.coordinates >= 1, "coordinates", "1 or more");
   require(options.patience >= 1, "patience", "1 or more");
   const bool is_scd = options.solver == Solver::scd;
-  require(!is_scd || options.loss != Loss::hinge, "loss", "one with a curvature for scd: squared_hinge in place of hinge");
+  require(!is_scd || options.loss != Loss::hinge, "loss",
+          "one with a curvature for scd: squared_hinge in place of hinge");
   require(!is_scd || options.staleness == 0, "staleness", "0 for scd");
   require(!is_scd || options.damping == 0 || options.damping >= 1, "damping", "0, or 1 or more");
   const bool is_scaled = options.solver == Solver::sgd && options.schedule != Schedule::adagrad;
@@ -55,8 +56,9 @@ Schedule schedule_from(std::string_view name) {
   for (const auto& [each, schedule] : kSchedules) {
     if (each == name) return schedule;
   }
-  throw Error(ErrorKind::bad_input,
-              fmt::format("'{}' is not one of constant, step, inverse, inverse_square_root, bold_driver, adagrad", name));
+  throw Error(
+      ErrorKind::bad_input,
+      fmt::format("'{}' is not one of constant, step, inverse, inverse_square_root, bold_driver, adagrad", name));
 }
 
 Task<TrainResult> train_task(Communicator communicator, Waiting waiting, Dataset& data, Dataset* held_out,

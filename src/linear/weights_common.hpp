@@ -51,9 +51,8 @@ void fill_margins(const Batch& batch, std::span<float> margins, double intercept
     }
   };
   if (threads == 1) return fill(0, batch.size());
-  parallel_for(threads, (batch.size() + kRowsOfTask - 1) / kRowsOfTask, [&](std::size_t task) {
-    fill(task * kRowsOfTask, std::min(batch.size(), (task + 1) * kRowsOfTask));
-  });
+  parallel_for(threads, (batch.size() + kRowsOfTask - 1) / kRowsOfTask,
+               [&](std::size_t task) { fill(task * kRowsOfTask, std::min(batch.size(), (task + 1) * kRowsOfTask)); });
 }
 
 }  // namespace tulle::linear

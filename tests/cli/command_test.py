@@ -59,6 +59,14 @@ class Command(RaceCase):
             ("--op", "bit_or"): ["--op", "i32 and i64"],
             ("--algorithm", "auto", "ring"): ["--algorithm", "'ring'", "all, auto", *ROWS],
             ("--algorithm", "mpi_native"): ["--algorithm", "mpirun"],
+            ("--algorithm", "spardl"): ["--algorithm", "needs --k"],
+            ("--k", "1%", "--algorithm", "dense_ring"): ["--algorithm", "does not take --k", "spardl, topka"],
+            ("--k", "2M"): ["--k", "more than the dimension"],
+            ("--k", "1%", "--type", "i32"): ["--type", "f32"],
+            ("--residual", "some"): ["--residual", "global, partial, local"],
+            ("--index-coding", "zip"): ["--index-coding", "auto, smallest, raw"],
+            ("--value-coding", "zip"): ["--value-coding", "qsgd"],
+            ("--value-coding", "qsgd", "--algorithm", "dense_ring"): ["--algorithm", "sends values as they are"],
             ("--transport", "tcp"): ["--transport", "threads, sim"],
             ("--density", "0.1,2"): ["--density", "'2'", "from 0 to 1"],
             ("--density", "-1"): ["--density", "'-1'", "from 0 to 1"],
@@ -91,6 +99,27 @@ class Command(RaceCase):
         again = bench("--transport", "sim", "--ranks", "5", "--density", "0.01,0.2")
         rows = [[line for line in result.stdout.splitlines() if line[0] != "#"] for result in (first, again)]
         self.assertEqual(*rows)
+
+    def test_rows_that_select_race_with_k(self):
+        result = bench("--transport", "sim", "--ranks", "6", "--k", "1%,64", "--teams", "3")
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        lines = [line.split() for line in result.stdout.splitlines() if line and line[0] != "#"]
+        self.assertEqual([line[2].split("=")[0] for line in lines],
+                         ["auto", "spardl", "topka", "topkdsa", "gtopk", "oktopk"] * 2)
+        self.assertEqual({line[1] for line in lines}, {"41", "64"})
+        for line in lines:
+            self.assertEqual(line[-1], "OK")
+
+    def test_codings_change_bytes_and_pass_the_check(self):
+        sent = {}
+        for coding in ("raw", "rice"):
+            result = run("bench", "allreduce", "--transport", "sim", "--algorithm", "ssar_split_allgather", "--density",
+                         "0.01", "--dimension", "2^18", "--index-coding", coding)
+            self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+            sent[coding] = int(result.stdout.splitlines()[-1].split()[7])
+        self.assertLess(sent["rice"], 0.7 * sent["raw"])
+        coded = bench("--transport", "sim", "--density", "0.2", "--value-coding", "qsgd:bits=4")
+        self.assertEqual(coded.returncode, 0, coded.stdout + coded.stderr)
 
     def test_rows_are_appended_as_json(self):
         with tempfile.TemporaryDirectory() as directory:

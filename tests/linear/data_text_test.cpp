@@ -66,6 +66,12 @@ TEST(TextData, PartsOfAPlainFileJoinToTheWhole) {
   }
 }
 
+TEST(TextData, ALineAtTheBorderBelongsToThePartInWhichItBegins) {
+  const ReaderPtr reader = open_memory("rows", "1 1:1\n1 2:1\n");  // parts of six bytes, as the lines are
+  EXPECT_EQ(open_dataset(reader, {.part = {0, 2}}).rows(), 1u);
+  EXPECT_EQ(open_dataset(reader, {.part = {1, 2}}).rows(), 1u);
+}
+
 TEST(TextData, IsUnpackedByWhatItBeginsWith) {
   const Rows rows = testing::sample_rows({.rows = 300});
   const std::string text = as_text(rows);
@@ -102,7 +108,8 @@ TEST(TextData, ABadLineIsToldWithFileLineAndReason) {
     }
     EXPECT_EQ(error, "rows.txt:701:5: expected a finite number: '1 2:x'");
   }
-  const std::string error = error_of([&] { open_dataset(open_memory("rows.gz", packed(text, ARCHIVE_FILTER_GZIP)), {}); });
+  const std::string error =
+      error_of([&] { open_dataset(open_memory("rows.gz", packed(text, ARCHIVE_FILTER_GZIP)), {}); });
   EXPECT_EQ(error, "rows.gz:701:5: expected a finite number: '1 2:x'");
 }
 

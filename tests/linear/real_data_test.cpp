@@ -54,8 +54,9 @@ TEST(RealData, UrlsAreToldApartByTheirHashedTrigrams) {
   });
   ASSERT_EQ(rows.size(), 19208u);
   Dataset held_out(testing::slice_rows(rows, 16000, rows.size()));
-  const LinearModel model =
-      testing::train_in_simulation(testing::cut_rows(testing::slice_rows(rows, 0, 16000), 2), {.epochs = 3, .batch_rows = 100})[0].model;
+  const LinearModel model = testing::train_in_simulation(testing::cut_rows(testing::slice_rows(rows, 0, 16000), 2),
+                                                         {.epochs = 3, .batch_rows = 100})[0]
+                                .model;
   run_threads(1, [&](Communicator& communicator) { EXPECT_GT(evaluate(communicator, held_out, model).accuracy, 0.9); });
 }
 

@@ -59,7 +59,8 @@ inline void expect_same_rows(const linear::Rows& a, const linear::Rows& b) {
   for (std::size_t row = 0; row < a.size(); ++row) {
     ASSERT_EQ(a.label(row), b.label(row)) << "row " << row;
     ASSERT_TRUE(std::ranges::equal(a[row].indices, b[row].indices)) << "row " << row;
-    for (std::size_t i = 0; i < a[row].indices.size(); ++i) ASSERT_EQ(a[row].value(i), b[row].value(i)) << "row " << row;
+    for (std::size_t i = 0; i < a[row].indices.size(); ++i)
+      ASSERT_EQ(a[row].value(i), b[row].value(i)) << "row " << row;
   }
 }
 

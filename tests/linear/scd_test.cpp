@@ -38,11 +38,16 @@ TEST(Scd, FindsTheOptimumThatSgdFinds) {
   for (const Loss loss : {Loss::logistic, Loss::squared_hinge}) {
     const Rows rows = sample_rows({.rows = 300});
     const Penalty penalty{.l1 = 1e-3, .l2 = 1e-2};
-    const LinearModel by_sgd = testing::train_alone(
-        rows, {.loss = loss, .penalty = penalty, .epochs = 2000, .batch_rows = 300, .rate = 0.5, .schedule = Schedule::constant});
+    const LinearModel by_sgd = testing::train_alone(rows, {.loss = loss,
+                                                           .penalty = penalty,
+                                                           .epochs = 2000,
+                                                           .batch_rows = 300,
+                                                           .rate = 0.5,
+                                                           .schedule = Schedule::constant});
     const double expected = testing::objective(by_sgd, rows, penalty);
     for (const std::size_t ranks : {1, 3, 4}) {
-      const TrainResult result = descend(rows, ranks, {.loss = loss, .penalty = penalty, .epochs = 200, .coordinates = 4})[0];
+      const TrainResult result =
+          descend(rows, ranks, {.loss = loss, .penalty = penalty, .epochs = 200, .coordinates = 4})[0];
       EXPECT_NEAR(testing::objective(result.model, rows, penalty), expected, 1e-4) << to_string(loss) << " " << ranks;
       EXPECT_NEAR(result.epochs.back().objective, testing::objective(result.model, rows, penalty), 1e-5);
       EXPECT_LT(testing::largest_difference(result.model, by_sgd), 0.02);
@@ -51,7 +56,8 @@ TEST(Scd, FindsTheOptimumThatSgdFinds) {
 }
 
 TEST(Scd, FallsInEveryEpochHoweverManyRanksMoveAtOnce) {
-  const Rows rows = sample_rows({.rows = 200, .features = 40, .density = 0.8, .classes = 0});  // everyone meets everyone
+  const Rows rows =
+      sample_rows({.rows = 200, .features = 40, .density = 0.8, .classes = 0});  // everyone meets everyone
   for (const std::size_t ranks : {2, 5, 8}) {
     const auto epochs = descend(rows, ranks, {.loss = Loss::squares, .epochs = 10, .coordinates = 5})[0].epochs;
     for (std::size_t e = 1; e < epochs.size(); ++e) EXPECT_LT(epochs[e].objective, epochs[e - 1].objective + 1e-6);
@@ -67,7 +73,8 @@ TEST(Scd, OvershootsWithoutDampingWhereRowsAreFull) {
   const TrainOptions options{.loss = Loss::squares, .intercept = false, .epochs = 5, .coordinates = 1};
   TrainOptions undamped = options;
   undamped.damping = 1;
-  EXPECT_GT(descend(rows, 8, undamped)[0].epochs.back().objective, descend(rows, 8, options)[0].epochs.back().objective);
+  EXPECT_GT(descend(rows, 8, undamped)[0].epochs.back().objective,
+            descend(rows, 8, options)[0].epochs.back().objective);
 }
 
 TEST(Scd, GivesTheSameModelOnEveryRank) {
@@ -108,7 +115,8 @@ TEST(Scd, GoesOnFromACheckpoint) {
 }
 
 TEST(Scd, RefusesALossWithoutCurvature) {
-  EXPECT_NE(testing::error_of([] { descend(sample_rows({}), 1, {.loss = Loss::hinge}); }).find("squared_hinge"), std::string::npos);
+  EXPECT_NE(testing::error_of([] { descend(sample_rows({}), 1, {.loss = Loss::hinge}); }).find("squared_hinge"),
+            std::string::npos);
 }
 
 }  // namespace

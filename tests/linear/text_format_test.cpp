@@ -61,18 +61,23 @@ TEST(LibsvmLine, OfNothingIsNoRow) {
 
 TEST(LibsvmLine, ThatIsWrongIsRefusedWithReasonAndColumn) {
   const BadLine lines[] = {
-      {"x 1:1", "label", 1},          {"1 a:1", "index", 3},           {"1 2", "':'", 4},
-      {"1 2:", "number", 5},          {"1 2:x", "number", 5},          {"1 2:1x", "number", 6},
-      {"1 0:1", "begin with 1", 4},   {"1 99999999999:1", "large", 14}, {"1 2:nan", "number", 8},
-      {"1 2:1e99", "number", 9},      {"1 3:1 2:1 3:2", "index 3 is there twice", 14},
+      {"x 1:1", "label", 1},
+      {"1 a:1", "index", 3},
+      {"1 2", "':'", 4},
+      {"1 2:", "number", 5},
+      {"1 2:x", "number", 5},
+      {"1 2:1x", "number", 6},
+      {"1 0:1", "begin with 1", 4},
+      {"1 99999999999:1", "large", 14},
+      {"1 2:nan", "number", 8},
+      {"1 2:1e99", "number", 9},
+      {"1 3:1 2:1 3:2", "index 3 is there twice", 14},
       {"nan 1:1", "label", 4},
   };
   for (const BadLine& bad : lines) expect_refused(bad);
 }
 
-TEST(LibsvmLine, MayCountFromZero) {
-  EXPECT_EQ(parsed("1 0:5", {.first_index = 0}).indices()[0], 0u);
-}
+TEST(LibsvmLine, MayCountFromZero) { EXPECT_EQ(parsed("1 0:5", {.first_index = 0}).indices()[0], 0u); }
 
 TEST(CsvLine, LeavesOutZerosAndEmptyFields) {
   const Rows rows = parsed("1, 2.5,,0, -3", {.format = TextFormat::csv});

@@ -20,7 +20,8 @@ Rows interleaved(const std::vector<Rows>& parts, std::size_t batch) {
   Rows rows;
   for (std::size_t first = 0; first < parts[0].size(); first += batch) {
     for (const Rows& part : parts) {
-      for (std::size_t row = first; row < std::min(first + batch, part.size()); ++row) rows.append(part[row], part.label(row));
+      for (std::size_t row = first; row < std::min(first + batch, part.size()); ++row)
+        rows.append(part[row], part.label(row));
     }
   }
   return rows;
@@ -49,7 +50,11 @@ TEST(Sgd, FindsTheRidgeSolutionOfOneFeature) {
     rows.add(0, 1);
     rows.end_row(2);
   }
-  TrainOptions options{.loss = Loss::squares, .penalty = {.l2 = 0.5}, .intercept = false, .epochs = 200, .batch_rows = 10,
+  TrainOptions options{.loss = Loss::squares,
+                       .penalty = {.l2 = 0.5},
+                       .intercept = false,
+                       .epochs = 200,
+                       .batch_rows = 10,
                        .schedule = Schedule::constant};
   EXPECT_NEAR(train_alone(rows, options).weights[0], 2 / 1.5, 1e-3);
   options.penalty = {.l1 = 0.5};
@@ -59,8 +64,13 @@ TEST(Sgd, FindsTheRidgeSolutionOfOneFeature) {
 TEST(Sgd, OnSeveralRanksEqualsOneRankBitForBitOnIntegers) {
   const Rows rows = sample_rows({.rows = 120, .classes = 0, .integers = true});
   // Whole numbers and a rate that is a power of two: three steps of sums stay exact.
-  TrainOptions options{.loss = Loss::squares, .epochs = 1, .batch_rows = 8, .rate = 0.25, .schedule = Schedule::constant,
-                       .aggregation = "sparse", .shuffle = false};
+  TrainOptions options{.loss = Loss::squares,
+                       .epochs = 1,
+                       .batch_rows = 8,
+                       .rate = 0.25,
+                       .schedule = Schedule::constant,
+                       .aggregation = "sparse",
+                       .shuffle = false};
   for (const std::size_t ranks : {2, 4, 8}) {
     const std::vector<Rows> parts = cut_rows(testing::slice_rows(rows, 0, ranks * 8), ranks);
     TrainOptions alone = options;
@@ -119,14 +129,15 @@ TEST(Sgd, TakesPartWithRanksThatHaveFewRowsOrNone) {
 
 TEST(Sgd, EverySolutionIsBetterThanNothing) {
   for (const Loss loss : {Loss::logistic, Loss::hinge, Loss::squared_hinge}) {
-    for (const Schedule schedule : {Schedule::constant, Schedule::step, Schedule::inverse, Schedule::inverse_square_root,
-                                    Schedule::bold_driver, Schedule::adagrad}) {
+    for (const Schedule schedule : {Schedule::constant, Schedule::step, Schedule::inverse,
+                                    Schedule::inverse_square_root, Schedule::bold_driver, Schedule::adagrad}) {
       const double decay = schedule == Schedule::step ? 0.9 : 0.01;
       const auto results = train_in_simulation(
           cut_rows(sample_rows({}), 2),
           {.loss = loss, .epochs = 20, .batch_rows = 10, .rate = 0.3, .decay = decay, .schedule = schedule});
       const auto& epochs = results[0].epochs;
-      EXPECT_LT(epochs.back().objective, 0.8 * epochs.front().objective) << to_string(loss) << " " << to_string(schedule);
+      EXPECT_LT(epochs.back().objective, 0.8 * epochs.front().objective)
+          << to_string(loss) << " " << to_string(schedule);
     }
   }
 }
@@ -156,8 +167,8 @@ TEST(Sgd, ClassWeightsCountLikeRepeatedRows) {
 }
 
 TEST(Sgd, StopsEarlyWhenTheLossNoLongerFalls) {
-  const auto results = train_in_simulation(cut_rows(sample_rows({}), 2), {.epochs = 500, .tolerance = 0.01, .patience = 2,
-                                                                         .batch_rows = 10});
+  const auto results = train_in_simulation(cut_rows(sample_rows({}), 2),
+                                           {.epochs = 500, .tolerance = 0.01, .patience = 2, .batch_rows = 10});
   EXPECT_LT(results[0].epochs.size(), 200u);
   EXPECT_EQ(results[0].epochs.size(), results[1].epochs.size());
 }
@@ -180,7 +191,9 @@ TEST(Staleness, GivesTheSameOnEveryRankAndEveryRun) {
 TEST(Staleness, DelaysTheSumByAsManySteps) {
   const auto parts = cut_rows(sample_rows({.rows = 40}), 2);
   const auto loss_with = [&](int staleness) {
-    return train_in_simulation(parts, {.epochs = 1, .batch_rows = 10, .staleness = staleness, .shuffle = false})[0].epochs[0].objective;
+    return train_in_simulation(parts, {.epochs = 1, .batch_rows = 10, .staleness = staleness, .shuffle = false})[0]
+        .epochs[0]
+        .objective;
   };
   // Two steps: with a staleness of one or more the second does not see the first one's sum yet.
   EXPECT_NE(loss_with(0), loss_with(1));
@@ -206,7 +219,10 @@ TEST(Staleness, HidesWaitingBehindComputation) {
 class Checkpoint : public ::testing::Test {
  protected:
   TrainOptions options(const std::string& path = "") {
-    return {.penalty = {.l1 = 1e-4, .l2 = 1e-3}, .epochs = 4, .batch_rows = 10, .checkpoint = {.path = path, .seconds = 1e9}};
+    return {.penalty = {.l1 = 1e-4, .l2 = 1e-3},
+            .epochs = 4,
+            .batch_rows = 10,
+            .checkpoint = {.path = path, .seconds = 1e9}};
   }
   std::vector<Rows> parts_ = cut_rows(sample_rows({.rows = 200}), 2);
   testing::Scratch scratch_;
@@ -285,21 +301,27 @@ TEST(Train, TellsAllRanksOfABlockThatCannotBeReadOnOne) {
     const auto errors = world.try_run([&](Communicator& communicator) -> Task<> {
       const auto rank = static_cast<std::size_t>(communicator.rank());
       const auto load = [&reads, rank, good_reads](std::size_t) {
-        if (rank == 1 && reads[rank]++ >= good_reads) throw Error(ErrorKind::bad_input, "rows.tcsr: block 3 is damaged");
+        if (rank == 1 && reads[rank]++ >= good_reads)
+          throw Error(ErrorKind::bad_input, "rows.tcsr: block 3 is damaged");
         return std::make_shared<const Rows>(sample_rows({.rows = 50, .seed = rank}));
       };
       Dataset data(30, {50}, load, 0);
       co_await train_task(communicator, Waiting::awaits, data, nullptr, options);
     });
     for (const std::exception_ptr& error : errors) {
-      EXPECT_EQ(testing::error_of([&] { if (error) std::rethrow_exception(error); }), "rows.tcsr: block 3 is damaged");
+      EXPECT_EQ(testing::error_of([&] {
+                  if (error) std::rethrow_exception(error);
+                }),
+                "rows.tcsr: block 3 is damaged");
     }
   }
 }
 
 TEST(Train, RefusesOptionsAndDataThatMakeNoSense) {
   const Rows rows = sample_rows({});
-  const auto error_with = [&](const TrainOptions& options) { return testing::error_of([&] { train_alone(rows, options); }); };
+  const auto error_with = [&](const TrainOptions& options) {
+    return testing::error_of([&] { train_alone(rows, options); });
+  };
   EXPECT_EQ(error_with({.epochs = 0}), "epochs must be 1 or more");
   EXPECT_EQ(error_with({.rate = 0}), "rate must be above 0");
   EXPECT_EQ(error_with({.penalty = {.l2 = 20}, .schedule = Schedule::constant}), "rate must be below 1/l2");

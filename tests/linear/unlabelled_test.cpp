@@ -53,7 +53,8 @@ TEST(Kmeans, FindsTheHeaps) {
 
 TEST(Kmeans, NeverGetsWorseAndIsTheSameOnAllRanks) {
   const Rows rows = testing::sample_rows({.rows = 300});
-  const auto results = simulate<KmeansResult>(cut_rows(rows, 4), KmeansOptions{.clusters = 7, .tolerance = 0}, kmeans_task);
+  const auto results =
+      simulate<KmeansResult>(cut_rows(rows, 4), KmeansOptions{.clusters = 7, .tolerance = 0}, kmeans_task);
   const std::vector<double>& inertias = results[0].inertias;
   EXPECT_GT(inertias.size(), 2u);
   for (std::size_t i = 1; i < inertias.size(); ++i) EXPECT_LE(inertias[i], inertias[i - 1] * (1 + 1e-6));
@@ -64,7 +65,8 @@ TEST(Kmeans, NeverGetsWorseAndIsTheSameOnAllRanks) {
 TEST(Kmeans, OnSeveralRanksFindsWhatOneRankFinds) {
   const Rows rows = testing::sample_rows({.rows = 120});
   const KmeansOptions options{.clusters = 5};
-  const auto alone = simulate<KmeansResult>({rows}, options, kmeans_task), many = simulate<KmeansResult>(cut_rows(rows, 3), options, kmeans_task);
+  const auto alone = simulate<KmeansResult>({rows}, options, kmeans_task),
+             many = simulate<KmeansResult>(cut_rows(rows, 3), options, kmeans_task);
   EXPECT_EQ(many[0].sizes, alone[0].sizes);
   EXPECT_NEAR(many[0].inertias.back(), alone[0].inertias.back(), 1e-3);
 }
@@ -80,7 +82,8 @@ Rows stretched() {
   Philox random(3);
   Rows rows;
   for (int row = 0; row < 4000; ++row) {
-    const double along = 3 * std::sqrt(12.0) * (random.uniform() - 0.5), across = std::sqrt(12.0) * (random.uniform() - 0.5);
+    const double along = 3 * std::sqrt(12.0) * (random.uniform() - 0.5),
+                 across = std::sqrt(12.0) * (random.uniform() - 0.5);
     rows.add(0, static_cast<float>(10 + 0.6 * along - 0.8 * across));
     rows.add(1, static_cast<float>(-5 + 0.8 * along + 0.6 * across));
     rows.end_row(0);
@@ -112,9 +115,11 @@ TEST(Pca, FindsEigenvectorsOfTheCovariance) {
   for (std::size_t row = 0; row < 150; ++row) {
     std::vector<double> x(12);
     for (std::size_t i = 0; i < rows[row].indices.size(); ++i) x[rows[row].indices[i]] = rows[row].value(i);
-    for (std::size_t i = 0; i < 144; ++i) covariance[i] += (x[i / 12] - mean[i / 12]) * (x[i % 12] - mean[i % 12]) / 150;
+    for (std::size_t i = 0; i < 144; ++i)
+      covariance[i] += (x[i / 12] - mean[i / 12]) * (x[i % 12] - mean[i % 12]) / 150;
   }
-  const auto results = simulate<PcaResult>(cut_rows(rows, 2), PcaOptions{.components = 3, .iterations = 3000, .tolerance = 1e-9}, pca_task);
+  const auto results = simulate<PcaResult>(
+      cut_rows(rows, 2), PcaOptions{.components = 3, .iterations = 3000, .tolerance = 1e-9}, pca_task);
   for (std::size_t v = 0; v < 3; ++v) {
     for (std::size_t i = 0; i < 12; ++i) {
       double product = 0;

@@ -71,7 +71,9 @@ TEST(ScaledWeights, ShrinkLazilyAsIfTouchedInEveryStep) {
   }
 }
 
-TEST(ScaledWeights, FoldTheirScaleBeforeItIsTooSmall) { expect_lazy_equals_eager({.l1 = 0.01, .l2 = 2}, false, 0.2, 300); }
+TEST(ScaledWeights, FoldTheirScaleBeforeItIsTooSmall) {
+  expect_lazy_equals_eager({.l1 = 0.01, .l2 = 2}, false, 0.2, 300);
+}
 
 TEST(AdagradWeights, ShrinkLazilyAsIfTouchedInEveryStep) {
   for (const Penalty penalty : {Penalty{}, Penalty{.l2 = 0.1}, Penalty{.l1 = 0.05}, Penalty{.l1 = 0.05, .l2 = 0.2}}) {

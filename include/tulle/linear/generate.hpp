@@ -14,13 +14,13 @@ namespace tulle::linear {
 struct GenerateOptions {
   std::uint64_t features = 3'231'961;
   std::uint64_t used_features = 0;  ///< that can occur at all; 0: all
-  double nonzeros_per_row = 115;  ///< on average; rows have half to one and a half times as many
-  bool is_binary = true;          ///< else counts, scaled so that every row has length 1
-  double noise = 0.02;            ///< share of labels that are turned round
+  double nonzeros_per_row = 115;    ///< on average; rows have half to one and a half times as many
+  bool is_binary = true;            ///< else counts, scaled so that every row has length 1
+  double noise = 0.02;              ///< share of labels that are turned round
   std::uint64_t seed = 1;
 };
 
-/// "url": 3,231,961 features, 115 of them in a row, all ones. "webspam": 16,609,143, of which 680,715 occur, and 3,730,
+/// "url": 3,231,961 features, 115 of them in a row, all ones. "webspam": 16,609,143, of which 680,715 can occur, and 3,730,
 /// counts scaled to length 1. Throws bad_input that lists the names.
 GenerateOptions generate_like(std::string_view name);
 

@@ -29,8 +29,8 @@ struct PcaResult {
   int iterations = 0;
 };
 
-/// Rows stay sparse: the mean is taken away in the products, not in the data. An iteration costs non-zeros × components,
-/// and components² × features for keeping them orthogonal.
+/// Rows stay sparse: the mean is taken away in the products, not in the data. An iteration costs non-zeros ×
+/// components, and components² × features for keeping them orthogonal.
 PcaResult pca(Communicator& communicator, Dataset& data, const PcaOptions& options);
 Task<PcaResult> pca_task(Communicator communicator, Waiting waiting, Dataset& data, PcaOptions options);
 

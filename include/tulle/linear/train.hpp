@@ -46,9 +46,9 @@ struct Evaluation {
 struct EpochMetrics {
   int epoch = 0;  ///< from 1
   std::uint64_t steps = 0;
-  double objective = 0;              ///< SGD: mean loss of the epoch's batches, each before its step, and penalty; SCD: exact
-  double penalty = 0;                ///< what of it is the penalty, at the end of the epoch
-  double seconds = 0;                ///< of training alone, of the slowest rank, since the beginning
+  double objective = 0;  ///< SGD: mean loss of the epoch's batches, each before its step, and penalty; SCD: exact
+  double penalty = 0;    ///< what of it is the penalty, at the end of the epoch
+  double seconds = 0;    ///< of training alone, of the slowest rank, since the beginning
   double communication_seconds = 0;  ///< of them, waiting for collectives: mean over ranks
   double bytes = 0;                  ///< sent, mean over ranks, since the beginning
   bool has_estimated_bytes = false;  ///< the least that MPI's own allreduce can send, which it does not tell
@@ -57,9 +57,9 @@ struct EpochMetrics {
 };
 
 struct CheckpointOptions {
-  std::string path;      ///< empty: none
-  double seconds = 60;   ///< between two
-  bool resume = false;   ///< go on from `path` where it exists
+  std::string path;     ///< empty: none
+  double seconds = 60;  ///< between two
+  bool resume = false;  ///< go on from `path` where it exists
 };
 
 struct TrainOptions {
@@ -67,7 +67,7 @@ struct TrainOptions {
   Loss loss = Loss::logistic;
   Penalty penalty;
   bool intercept = true;
-  bool balanced = false;                ///< weigh classes by the inverse of their share
+  bool balanced = false;                  ///< weigh classes by the inverse of their share
   std::map<float, double> class_weights;  ///< by label; others weigh 1
   int epochs = 10;
   double tolerance = 0;  ///< stop when the loss (held out, where there is some) falls by a smaller share than this …
@@ -82,14 +82,14 @@ struct TrainOptions {
   bool shuffle = true;
 
   std::uint32_t coordinates = 100;  ///< SCD: updates of each rank in an iteration
-  double damping = 0;               ///< SCD: steps are divided by this; 0: by how much ranks can get in each other's way
+  double damping = 0;  ///< SCD: steps are divided by this; 0: by how much ranks can get in each other's way
 
   std::uint64_t seed = 1;
   int threads = 1;  ///< of each rank; 0: see default_threads()
   CheckpointOptions checkpoint;
 
-  std::function<bool()> stop_requested;                             ///< asked between steps, on every rank
-  std::function<void(const EpochMetrics&)> on_epoch;                ///< on rank 0
+  std::function<bool()> stop_requested;                                ///< asked between steps, on every rank
+  std::function<void(const EpochMetrics&)> on_epoch;                   ///< on rank 0
   std::function<void(std::uint64_t done, std::uint64_t all)> on_step;  ///< on rank 0
 };
 
@@ -98,7 +98,7 @@ struct TrainResult {
   std::vector<EpochMetrics> epochs;
   bool was_stopped = false;  ///< by stop_requested
   bool was_resumed = false;
-  std::string algorithm;     ///< the row that aggregation meant
+  std::string algorithm;  ///< the row that aggregation meant
 };
 
 /// Trains on the parts that the ranks hold; `held_out` may be null. For SCD every rank holds all of the data.

@@ -1,5 +1,7 @@
 #include "tulle/comm/communicator.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -7,6 +9,13 @@ namespace tulle {
 
 Communicator::Communicator(std::unique_ptr<Transport> transport)
     : engine_(std::make_shared<Engine>(std::move(transport))), context_(engine_->world()) {}
+
+void Communicator::set_nodes(std::span<const int> nodes) {
+  if (nodes.size() != static_cast<std::size_t>(size())) {
+    throw Error(ErrorKind::bad_input, fmt::format("{} nodes given for {} ranks", nodes.size(), size()));
+  }
+  context_->nodes.assign(nodes.begin(), nodes.end());
+}
 
 // What every rank tells the others in a split.
 struct Communicator::Membership {
@@ -29,8 +38,8 @@ Task<> Communicator::agree_on_split(Operation& operation, Communicator parent, M
     operation.send((operation.rank() + size - distance) % size, step, std::move(segments), 0);
     const Incoming incoming = co_await operation.receive((operation.rank() + distance) % size, step);
     if (incoming.segments.size() != 1 || incoming.segments[0].size() != count * sizeof(Membership)) {
-      throw Error(ErrorKind::bad_message, "a split needs other memberships than rank " + std::to_string(incoming.from) +
-                                              " sent");
+      throw Error(ErrorKind::bad_message,
+                  "a split needs other memberships than rank " + std::to_string(incoming.from) + " sent");
     }
     const auto records = incoming.segments.front().as<Membership>();
     known.insert(known.end(), records.begin(), records.end());
@@ -41,8 +50,10 @@ Task<> Communicator::agree_on_split(Operation& operation, Communicator parent, M
   context->history.clear();
   context->rank_of_world.assign(parent.context_->rank_of_world.size(), -1);
   context->world_ranks.clear();
-  std::sort(known.begin(), known.end(),
-            [](const Membership& a, const Membership& b) { return std::pair(a.key, a.rank) < std::pair(b.key, b.rank); });
+  context->nodes.clear();
+  std::sort(known.begin(), known.end(), [](const Membership& a, const Membership& b) {
+    return std::pair(a.key, a.rank) < std::pair(b.key, b.rank);
+  });
   for (const Membership& member : known) {
     context->id = static_cast<std::uint16_t>(std::max<std::uint32_t>(context->id, member.context_id));
     if (member.color != mine.color) continue;
@@ -50,6 +61,7 @@ Task<> Communicator::agree_on_split(Operation& operation, Communicator parent, M
     if (member.rank == mine.rank) context->rank = context->size();
     context->rank_of_world[static_cast<std::size_t>(world_rank)] = context->size();
     context->world_ranks.push_back(world_rank);
+    context->nodes.push_back(parent.context_->nodes[static_cast<std::size_t>(member.rank)]);
   }
   parent.engine_->add_context(context);
   *result = Communicator(parent.engine_, context);

@@ -15,6 +15,7 @@ Engine::Engine(std::unique_ptr<Transport> transport) : transport_(std::move(tran
   world_->world_ranks.resize(static_cast<std::size_t>(transport_->size()));
   std::iota(world_->world_ranks.begin(), world_->world_ranks.end(), 0);
   world_->rank_of_world = world_->world_ranks;
+  for (const int rank : world_->world_ranks) world_->nodes.push_back(transport_->node_of(rank));
   world_->profile = transport_->default_profile();
   contexts_.push_back(world_);
 }

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 
 #include "tulle/comm/engine.hpp"
 #include "tulle/comm/request.hpp"
@@ -23,6 +24,10 @@ class Communicator {
   const Profile& profile() const { return context_->profile; }
   /// REQUIRES: the same on all ranks.
   void set_profile(const Profile& profile) { context_->profile = profile; }
+  /// Which node each rank is on, as the transport knows it or as set by hand: equal numbers share memory.
+  std::span<const int> nodes() const { return context_->nodes; }
+  /// REQUIRES: the same on all ranks. Throws bad_input unless there is one for each rank.
+  void set_nodes(std::span<const int> nodes);
   /// How long an operation may take where the call does not say. 300 s until set.
   void set_default_deadline(double seconds) { context_->default_deadline_seconds = seconds; }
 

@@ -29,11 +29,12 @@ namespace tulle {
 struct Context {
   std::uint16_t id = 0;
   int rank = 0;
-  PoolVector<int> world_ranks;     ///< of each member
-  PoolVector<int> rank_of_world;   ///< the inverse; -1 for others
+  PoolVector<int> world_ranks;    ///< of each member
+  PoolVector<int> rank_of_world;  ///< the inverse; -1 for others
+  PoolVector<int> nodes;          ///< of each member; numbers mean nothing but equal or not
   std::uint32_t next_sequence = 0;
   std::optional<Error> broken;
-  std::uint32_t broken_from = 0;   ///< the first operation that the error concerns
+  std::uint32_t broken_from = 0;  ///< the first operation that the error concerns
   Profile profile;
   double default_deadline_seconds = 300;
   std::map<std::pair<std::uint64_t, ValueType>, AlgorithmState> history;  ///< by dimension and type

@@ -75,6 +75,8 @@ class Transport {
   virtual void charge(double seconds) { (void)seconds; }
 
   virtual Profile default_profile() const { return {}; }
+  /// Which node a rank is on. The same on all ranks.
+  virtual int node_of(int rank) const { return (void)rank, 0; }
   /// Null where the transport has none.
   virtual NativeAllreduce* native_allreduce() { return nullptr; }
   /// Throws unsupported, saying why, where poll() may not be called from another thread.

@@ -23,7 +23,8 @@ constexpr int kMostEnvelopesPerPoll = 64;
 constexpr double kWindUpSeconds = 0.2;
 
 MPI_Comm duplicate(MPI_Comm comm) {
-  if (!mpi_is_running()) throw Error(ErrorKind::system, "an MPI communicator needs MPI to be initialized, see MpiSession");
+  if (!mpi_is_running())
+    throw Error(ErrorKind::system, "an MPI communicator needs MPI to be initialized, see MpiSession");
   MPI_Comm copy = MPI_COMM_NULL;
   require_mpi("MPI_Comm_dup", MPI_Comm_dup(comm, &copy));
   require_mpi("MPI_Comm_set_errhandler", MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN));
@@ -47,11 +48,15 @@ MpiTransport::Placement place_of(MPI_Comm comm) {
   MPI_Comm node = MPI_COMM_NULL;
   require_mpi("MPI_Comm_split_type", MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node));
   const int ranks_here = size_of_comm(node);
+  int lowest_here = rank_in_comm(comm);
+  require_mpi("MPI_Bcast", MPI_Bcast(&lowest_here, 1, MPI_INT, 0, node));
   MPI_Comm_free(&node);
+  PoolVector<int> nodes(static_cast<std::size_t>(size_of_comm(comm)));
+  require_mpi("MPI_Allgather", MPI_Allgather(&lowest_here, 1, MPI_INT, nodes.data(), 1, MPI_INT, comm));
   const double here = static_cast<double>(ranks_here) / std::max(1u, std::thread::hardware_concurrency());
   double fullest = 0;
   require_mpi("MPI_Allreduce", MPI_Allreduce(&here, &fullest, 1, MPI_DOUBLE, MPI_MAX, comm));
-  return {ranks_here == size_of_comm(comm), std::max(1.0, fullest)};
+  return {ranks_here == size_of_comm(comm), std::max(1.0, fullest), std::move(nodes)};
 }
 
 bool is_poison(const Message& message) {
@@ -103,7 +108,8 @@ void MpiTransport::send(int peer, Message message) {
     if (segment.is_phantom()) throw Error(ErrorKind::unsupported, "a phantom buffer cannot be sent by MPI");
   }
   if (is_poison(message)) messages_may_linger_ = true;
-  const auto departure = std::allocate_shared<Departure>(PoolAllocator<Departure>(), peer, std::move(message), Buffer());
+  const auto departure =
+      std::allocate_shared<Departure>(PoolAllocator<Departure>(), peer, std::move(message), Buffer());
   departure->envelope = seal_envelope(departure->message, options_);
   const Buffer& envelope = departure->envelope;
   post_send(departure, envelope.data(), static_cast<int>(envelope.size()), kEnvelopeTag);
@@ -157,8 +163,8 @@ bool MpiTransport::accept_envelope() {
   MPI_Get_count(&status, MPI_BYTE, &bytes);
   Source& source = sources_[static_cast<std::size_t>(rank)];
 
-  const auto arrival = std::allocate_shared<Arrival>(PoolAllocator<Arrival>(), rank,
-                                                     Buffer::allocate(static_cast<std::size_t>(bytes)));
+  const auto arrival =
+      std::allocate_shared<Arrival>(PoolAllocator<Arrival>(), rank, Buffer::allocate(static_cast<std::size_t>(bytes)));
   MPI_Request request = MPI_REQUEST_NULL;
   int done = 0;
   int code = MPI_Irecv(arrival->envelope.mutable_data(), bytes, MPI_BYTE, rank, kEnvelopeTag, comm_, &request);
@@ -229,8 +235,7 @@ void MpiTransport::receive_segment(const std::shared_ptr<Arrival>& arrival, std:
   message.segments[segment] = std::move(landing);
   for_each_piece(bytes, options_, [&](std::uint64_t offset, int length) {
     MPI_Request request = MPI_REQUEST_NULL;
-    require_mpi("MPI_Irecv",
-                MPI_Irecv(memory + offset, length, MPI_BYTE, arrival->source, kBodyTag, comm_, &request));
+    require_mpi("MPI_Irecv", MPI_Irecv(memory + offset, length, MPI_BYTE, arrival->source, kBodyTag, comm_, &request));
     receives_.add(request, {arrival, length});
     arrival->missing_pieces += 1;
   });
@@ -270,8 +275,10 @@ Profile MpiTransport::default_profile() const {
   profile.gamma_bitmap_seconds *= placement_.ranks_per_core;
   profile.gamma_rice_seconds *= placement_.ranks_per_core;
   profile.gamma_select_seconds *= placement_.ranks_per_core;
-  profile.alpha_seconds = placement_.on_one_node ? 5e-6 * placement_.ranks_per_core : 30e-6;
-  profile.beta_seconds_per_byte = placement_.on_one_node ? 1e-10 * placement_.ranks_per_core : 8.5e-9;
+  profile.node_alpha_seconds = 5e-6 * placement_.ranks_per_core;
+  profile.node_beta_seconds_per_byte = 1e-10 * placement_.ranks_per_core;
+  profile.alpha_seconds = placement_.on_one_node ? profile.node_alpha_seconds : 30e-6;
+  profile.beta_seconds_per_byte = placement_.on_one_node ? profile.node_beta_seconds_per_byte : 8.5e-9;
   return profile;
 }
 

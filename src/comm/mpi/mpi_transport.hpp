@@ -19,7 +19,8 @@ class MpiTransport final : public Transport {
   /// Where the ranks are.
   struct Placement {
     bool on_one_node = false;
-    double ranks_per_core = 1;  ///< of the fullest node, at least 1
+    double ranks_per_core = 1;   ///< of the fullest node, at least 1
+    PoolVector<int> nodes = {};  ///< of each rank: the lowest rank there
   };
 
   /// Duplicates `comm`. Collective.
@@ -35,6 +36,7 @@ class MpiTransport final : public Transport {
   double now() const override { return MPI_Wtime(); }
   void push() override;
   Profile default_profile() const override;
+  int node_of(int rank) const override { return placement_.nodes[static_cast<std::size_t>(rank)]; }
   NativeAllreduce* native_allreduce() override { return &allreduce_; }
   void require_progress_thread() const override;
 

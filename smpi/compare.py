@@ -21,7 +21,7 @@ SEED = 1
 
 # How often a rank that waits looks for messages, in seconds. Too long: messages wait to be seen. Too short: SMPI spends
 # its time on probes that find nothing.
-POLL_SECONDS = {"gige": 1e-6, "ib_fdr": 1e-7}
+POLL_SECONDS = {"gige": 1e-7, "ib_fdr": 1e-7}
 
 # Times of SMPI itself that have no counterpart in the model are switched off: growing costs of failed probes, and the
 # factors that were fitted to one cluster's TCP. Eager and rendezvous messages stay as they are.

@@ -10,9 +10,9 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "patient_transport.hpp"
 #include "stream/synthetic.hpp"
 #include "tulle/collectives/collectives.hpp"
-#include "tulle/comm/mpi.hpp"
 #include "tulle/stream/reduce.hpp"
 
 namespace {
@@ -64,7 +64,7 @@ void run_density(tulle::Communicator& communicator, const Arguments& arguments, 
 
 int main(int argc, char** argv) {
   const tulle::MpiSession session;
-  tulle::Communicator communicator = tulle::mpi_communicator(MPI_COMM_WORLD);
+  tulle::Communicator communicator(std::make_unique<PatientTransport>(MPI_COMM_WORLD));
   const Arguments arguments{std::strtoull(argv[1], nullptr, 10), std::strtoull(argv[2], nullptr, 10), argv[3]};
   for (int i = 4; i < argc; ++i) run_density(communicator, arguments, std::atof(argv[i]));
   return 0;

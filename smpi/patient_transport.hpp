@@ -22,7 +22,7 @@ class PatientTransport final : public tulle::Transport {
 
   void idle(int misses) override {
     if (misses <= 1) waiting_since_ = now();  // from 1 on after something has happened
-    constexpr double kShare = 0.02;
+    constexpr double kShare = 0.03;
     const timespec pause{0, static_cast<long>(kShare * (now() - waiting_since_) * 1e9)};
     if (pause.tv_nsec > 0) nanosleep(&pause, nullptr);
   }

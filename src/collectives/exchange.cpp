@@ -228,11 +228,11 @@ Task<Part> split_and_reduce(Exchange& exchange, Part mine, Step step, Members me
   const int number = members.rank;
   const int size = members.size;
   const Blocks blocks{exchange.dimension(), size, cuts};
-  // A slice of a dense vector does not know its non-zeros: the rank's own block speaks for all of them.
+  // The rank's own block speaks for all that it contributes.
   const auto part_for = [&](int owner) {
-    AnyStream block = slice(mine.stream, blocks.of(owner));
-    const std::uint64_t nnz = !block.is_dense() ? block.nnz() : owner == number ? mine.contributed : 0;
-    return exchange.with_coded_contribution({std::move(block), nnz, {}, mine.last_call}, step);
+    const std::uint64_t contributed = owner == number ? mine.contributed : 0;
+    return exchange.with_coded_contribution({slice(mine.stream, blocks.of(owner)), contributed, {}, mine.last_call},
+                                            step);
   };
   // Everyone starts with its right-hand neighbour, so that no owner is sent to by all at once.
   for (int i = 1; i < size; ++i) exchange.send(members[(number + i) % size], step, part_for((number + i) % size));

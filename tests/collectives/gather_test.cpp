@@ -46,9 +46,9 @@ TEST_P(GatherOnRanks, large_and_small_blocks_travel_together) {
 TEST_P(GatherOnRanks, a_large_block_passes_each_port_once) {
   const int ranks = GetParam();
   const auto inputs = make_inputs(ranks, {.dimension = 1u << 16, .nnz = 240, .overlap = Overlap::disjoint});
-  const SimRun small = run_in_simulation(OperationKind::allreduce, inputs, {.algorithm = "ssar_split_allgather"});
-  const SimRun large =
-      run_in_simulation(OperationKind::allreduce, inputs, {.algorithm = "ssar_split_allgather"}, large_blocks());
+  const CallOptions options{.algorithm = "ssar_split_allgather", .index_coding = "raw"};
+  const SimRun small = run_in_simulation(OperationKind::allreduce, inputs, options);
+  const SimRun large = run_in_simulation(OperationKind::allreduce, inputs, options, large_blocks());
   for (std::size_t rank = 0; rank < inputs.size(); ++rank) {
     EXPECT_EQ(large.outcomes[rank].counts.data_bytes_received, small.outcomes[rank].counts.data_bytes_received);
     EXPECT_TRUE(large.outcomes[rank].stream == small.outcomes[rank].stream);

@@ -28,11 +28,11 @@ void add_call_flags(CLI::App& command, CallFlags& flags) {
         }
         call.takes = text == "stream" ? Takes::stream : Takes::accumulator;
       });
-  add_network_flags(command, flags.network);
+  add_profile_flags(command, flags.network);
 }
 
 void finish(CallFlags& flags) {
-  NamedProfile network = resolve_network(flags.network);
+  NamedProfile network = resolve_profile(flags.network);
   flags.network_name = std::move(network.name);
   flags.call.profile = network.profile;
 }

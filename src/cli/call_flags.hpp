@@ -3,14 +3,14 @@
 
 #include <CLI/CLI.hpp>
 
-#include "cli/network_flags.hpp"
+#include "cli/profile_flags.hpp"
 #include "tulle/tune/planned_call.hpp"
 
 namespace tulle::cli {
 
 struct CallFlags {
   PlannedCall call;
-  NetworkFlags network;
+  ProfileFlags network;
   std::string network_name;  ///< after finish()
 };
 

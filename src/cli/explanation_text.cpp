@@ -5,7 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "cli/network_flags.hpp"
+#include "cli/profile_flags.hpp"
 #include "cli/numbers.hpp"
 #include "cli/table.hpp"
 

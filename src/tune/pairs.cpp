@@ -29,8 +29,8 @@ void pair_neighbours(Pairs& pairs, std::span<const int> ranks) {
   for (std::size_t i = 0; i + 1 < ranks.size(); i += 2) join(pairs, ranks[i], ranks[i + 1]);
 }
 
-void pair_across(Pairs& pairs, std::span<const int> here, std::span<const int> there) {
-  for (std::size_t i = 0; i < std::min(here.size(), there.size()); ++i) join(pairs, here[i], there[i]);
+void pair_across(Pairs& pairs, std::span<const int> here, std::span<const int> there, std::size_t most) {
+  for (std::size_t i = 0; i < std::min({here.size(), there.size(), most}); ++i) join(pairs, here[i], there[i]);
 }
 
 }  // namespace
@@ -40,9 +40,10 @@ Pairs pair_ranks(std::span<const int> nodes, PairScope scope) {
   const std::vector<std::vector<int>> ranks = ranks_by_node(nodes);
   if (scope == PairScope::inside_node) {
     for (const std::vector<int>& node : ranks) pair_neighbours(pairs, node);
-  } else {
-    for (std::size_t i = 0; i + 1 < ranks.size(); i += 2) pair_across(pairs, ranks[i], ranks[i + 1]);
+    return pairs;
   }
+  const std::size_t most = scope == PairScope::leaders_of_nodes ? 1 : nodes.size();
+  for (std::size_t i = 0; i + 1 < ranks.size(); i += 2) pair_across(pairs, ranks[i], ranks[i + 1], most);
   return pairs;
 }
 

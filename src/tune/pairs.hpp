@@ -7,11 +7,14 @@
 
 namespace tulle {
 
-enum class PairScope { inside_node, between_nodes };
+enum class PairScope {
+  inside_node,       ///< neighbours on a node
+  leaders_of_nodes,  ///< the first ranks of two nodes
+  between_nodes,     ///< the i-th ranks of two nodes, for every i
+};
 
-/// The partner of every rank, by rank; none where it has to look on. As many pairs as there are, all of them disjoint,
-/// so that all can talk at once. Inside a node neighbours meet; between nodes the i-th rank of one node meets the i-th
-/// of the next, with nodes taken two by two.
+/// The partner of every rank; none where it has to look on. All pairs are disjoint, so that they can talk at once;
+/// nodes are taken two by two.
 std::vector<std::optional<int>> pair_ranks(std::span<const int> nodes, PairScope scope);
 
 /// The same with the first pair alone.

@@ -1,6 +1,6 @@
 // How it works. Everything happens in one operation of the communicator's, in phases between barriers:
 //
-// 1. *Messages.* For pairs inside a node and for pairs between nodes, first one pair alone, then all pairs at once: a
+// 1. *Messages.* Between pairs inside a node, between one rank of each node, and between all ranks of nodes: a
 //    *ladder* of sizes, each 4 times the one before, again in every round. One pair alone plays ping-pong; all pairs at
 //    once exchange, both ways at a time, as collectives do. A time is that of several messages in a row, so that the
 //    scheduler's doings count by their share. Each round of a pair gives one fit of α and β.
@@ -42,17 +42,29 @@ double steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-enum class Company { alone, together };
+// Messages between some pairs of ranks.
+struct Phase {
+  std::string prefix;                     // of the constants' names that it measures
+  std::vector<std::optional<int>> pairs;  // the partner of every rank
+  bool is_alone = false;                  // one pair, while the others look on
+};
 
-std::string alpha_name(PairScope scope, Company company) {
-  return fmt::format("{}{}alpha_seconds", company == Company::alone ? "alone_" : "",
-                     scope == PairScope::inside_node ? "node_" : "");
+std::vector<Phase> phases_of(std::span<const int> nodes) {
+  const auto inside = pair_ranks(nodes, PairScope::inside_node);
+  const auto leaders = pair_ranks(nodes, PairScope::leaders_of_nodes);
+  const auto between = pair_ranks(nodes, PairScope::between_nodes);
+  std::vector<Phase> phases = {{"alone_node_", first_pair(inside), true},
+                               {"node_", inside},
+                               {"alone_", first_pair(leaders), true},
+                               {"", leaders}};
+  if (between != leaders) phases.push_back({"crowded_", between});
+  std::erase_if(phases, [](const Phase& phase) {
+    return std::ranges::none_of(phase.pairs, [](const auto& partner) { return partner.has_value(); });
+  });
+  return phases;
 }
 
-std::string beta_name(PairScope scope, Company company) {
-  return fmt::format("{}{}beta_seconds_per_byte", company == Company::alone ? "alone_" : "",
-                     scope == PairScope::inside_node ? "node_" : "");
-}
+constexpr const char *kAlpha = "alpha_seconds", *kBeta = "beta_seconds_per_byte";
 
 using Samples = std::map<std::string, std::vector<double>>;
 using Summary = std::map<std::string, Quartiles>;
@@ -64,14 +76,12 @@ class Prober {
         profile_(profile),
         nodes_(std::move(nodes)),
         options_(std::move(options)),
+        phases_(phases_of(nodes_)),
         sizes_(ladder(options_.largest_bytes)),
         kernels_(options_.kernels ? probe_kernels() : std::vector<ProbeKernel>()) {}
 
   Task<MeasuredProfile> run() {
-    plan_steps();
-    for (const PairScope scope : {PairScope::inside_node, PairScope::between_nodes}) {
-      for (const Company company : {Company::alone, Company::together}) co_await probe_messages(scope, company);
-    }
+    for (const Phase& phase : phases_) co_await probe_messages(phase);
     for (const ProbeKernel& kernel : kernels_) {
       co_await probe_kernel(kernel, options_.kernel_bytes, "");
       co_await probe_kernel(kernel, kInCacheBytes, "in_cache_");
@@ -81,20 +91,11 @@ class Prober {
   }
 
  private:
-  std::vector<std::optional<int>> pairs_of(PairScope scope) const { return pair_ranks(nodes_, scope); }
-  bool has_pairs(PairScope scope) const {
-    return std::ranges::any_of(pairs_of(scope), [](const auto& partner) { return partner.has_value(); });
-  }
-
   // ---------------------------------------------------------------- progress
 
-  void plan_steps() {
-    const int scopes = has_pairs(PairScope::inside_node) + has_pairs(PairScope::between_nodes);
-    total_ = static_cast<std::uint64_t>(options_.rounds) * (2u * static_cast<unsigned>(scopes) + 2u * kernels_.size());
-  }
-
   void advance(std::string_view what) {
-    if (options_.on_progress) options_.on_progress(done_, total_, what);
+    const std::uint64_t total = static_cast<unsigned>(options_.rounds) * (phases_.size() + 2 * kernels_.size());
+    if (options_.on_progress) options_.on_progress(done_, total, what);
     done_ += 1;
   }
 
@@ -153,26 +154,24 @@ class Prober {
     return array;
   }
 
-  Task<double> transfer_seconds(Company company, int partner, std::uint64_t bytes, Step first, int count) {
-    if (company == Company::alone) co_return co_await ping_pong_seconds(partner, bytes, first, count);
+  Task<double> transfer_seconds(const Phase& phase, int partner, std::uint64_t bytes, Step first, int count) {
+    if (phase.is_alone) co_return co_await ping_pong_seconds(partner, bytes, first, count);
     co_return co_await exchange_seconds(partner, bytes, first, count);
   }
 
-  Task<> probe_messages(PairScope scope, Company company) {
-    if (!has_pairs(scope)) co_return;
-    const auto pairs = company == Company::alone ? first_pair(pairs_of(scope)) : pairs_of(scope);
-    const std::optional<int> partner = pairs[static_cast<std::size_t>(operation_.rank())];
-    std::vector<double>& alphas = samples_[alpha_name(scope, company)];
-    std::vector<double>& betas = samples_[beta_name(scope, company)];
+  Task<> probe_messages(const Phase& phase) {
+    const std::optional<int> partner = phase.pairs[static_cast<std::size_t>(operation_.rank())];
+    std::vector<double>& alphas = samples_[phase.prefix + kAlpha];
+    std::vector<double>& betas = samples_[phase.prefix + kBeta];
     for (int round = 0; round < options_.rounds; ++round) {
-      advance(scope == PairScope::inside_node ? "messages inside a node" : "messages between nodes");
+      advance("messages");
       std::vector<TransferTime> times;
       for (const std::uint64_t bytes : sizes_) {
         co_await barrier();
         const int count = messages_in_a_row(bytes);
         const Step first = take_steps(count);
         if (!partner) continue;
-        const double seconds = co_await transfer_seconds(company, *partner, bytes, first, count);
+        const double seconds = co_await transfer_seconds(phase, *partner, bytes, first, count);
         times.push_back({static_cast<double>(bytes), seconds});
       }
       if (!partner) continue;
@@ -263,10 +262,9 @@ class Prober {
 
   // On one node there is no other network: its constants are those inside the node.
   Summary with_one_network(Summary summary) const {
-    if (has_pairs(PairScope::between_nodes) || !has_pairs(PairScope::inside_node)) return summary;
-    for (const Company company : {Company::alone, Company::together}) {
-      summary[alpha_name(PairScope::between_nodes, company)] = summary[alpha_name(PairScope::inside_node, company)];
-      summary[beta_name(PairScope::between_nodes, company)] = summary[beta_name(PairScope::inside_node, company)];
+    if (count_nodes(nodes_) > 1) return summary;
+    for (const std::string name : {kAlpha, kBeta}) {
+      if (const auto inside = summary.find("node_" + name); inside != summary.end()) summary[name] = inside->second;
     }
     return summary;
   }
@@ -290,10 +288,11 @@ class Prober {
   Profile profile_;
   std::vector<int> nodes_;
   ProbeOptions options_;
+  std::vector<Phase> phases_;
   std::vector<std::uint64_t> sizes_;
   std::vector<ProbeKernel> kernels_;
   Step next_step_ = 0;
-  std::uint64_t done_ = 0, total_ = 0;
+  std::uint64_t done_ = 0;
   Samples samples_;
 };
 

@@ -16,6 +16,7 @@ TEST(Pairs, meet_neighbours_inside_a_node) {
 TEST(Pairs, meet_the_same_place_of_the_next_node) {
   const int nodes[] = {3, 3, 5, 5, 5, 1};
   EXPECT_EQ(pair_ranks(nodes, PairScope::between_nodes), (Pairs{2, 3, 0, 1, kNone, kNone}));
+  EXPECT_EQ(pair_ranks(nodes, PairScope::leaders_of_nodes), (Pairs{2, kNone, 0, kNone, kNone, kNone}));
 }
 
 TEST(Pairs, see_nodes_whose_ranks_are_dealt_out_in_turn) {

@@ -55,17 +55,22 @@ TEST(Probe, on_one_node_has_one_network) {
   EXPECT_EQ(found.nodes, 1);
   EXPECT_EQ(found.profile.alpha_seconds, found.profile.node_alpha_seconds);
   EXPECT_EQ(found.profile.beta_seconds_per_byte, found.profile.node_beta_seconds_per_byte);
-  EXPECT_EQ(found.also.count("alone_alpha_seconds"), 1u);
+  EXPECT_EQ(found.also.count("alone_node_alpha_seconds"), 1u);
+  EXPECT_EQ(found.also.count("alone_alpha_seconds"), 0u);
 }
 
+// Nodes of 3 ranks: in the simulator they share the node's port, so that 3 at once take 3 times β.
 TEST(Probe, measures_inside_and_between_nodes_apart) {
+  const Network network{.between_nodes = {3e-5, 8.5e-9}, .inside_node = {4e-6, 5e-10}, .ranks_per_node = 3};
   const MeasuredProfile found =
-      probe_simulated({.ranks = 4, .profile = kSlow}, {.rounds = 1, .kernels = false}, {0, 0, 1, 1}).front();
+      probe_simulated({.ranks = 6, .network = network}, {.rounds = 1, .kernels = false}).front();
   EXPECT_EQ(found.nodes, 2);
-  for (const char* name : {"alone_alpha_seconds", "alone_node_alpha_seconds", "alone_beta_seconds_per_byte",
-                           "alone_node_beta_seconds_per_byte"}) {
-    EXPECT_EQ(found.also.count(name), 1u) << name;
-  }
+  EXPECT_NEAR(found.profile.alpha_seconds, 3e-5, 0.05 * 3e-5);
+  EXPECT_NEAR(found.profile.beta_seconds_per_byte, 8.5e-9, 0.02 * 8.5e-9);
+  EXPECT_NEAR(found.profile.node_alpha_seconds, 4e-6, 0.05 * 4e-6);
+  EXPECT_NEAR(found.profile.node_beta_seconds_per_byte, 5e-10, 0.02 * 5e-10);
+  EXPECT_NEAR(found.also.at("crowded_beta_seconds_per_byte").median, 3 * 8.5e-9, 0.1 * 3 * 8.5e-9);
+  EXPECT_NEAR(found.also.at("alone_node_alpha_seconds").median, 4e-6, 0.05 * 4e-6);
 }
 
 TEST(Probe, keeps_what_it_cannot_measure) {

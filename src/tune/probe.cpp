@@ -125,10 +125,12 @@ class Prober {
     }
   }
 
+  // The first message is not timed: until it is there the partner may still be on its way out of the barrier.
   Task<double> exchange_seconds(int partner, std::uint64_t bytes, Step first, int count) {
     const Buffer head = Buffer::allocate(kFrameHeadBytes), array = filled(bytes);
-    const double started = operation_.seconds();
-    for (int i = 0; i < count; ++i) {
+    double started = 0;
+    for (int i = 0; i <= count; ++i) {
+      if (i == 1) started = operation_.seconds();
       const auto step = static_cast<Step>(first + i);
       send(partner, step, head, array);
       co_await operation_.receive(partner, step);
@@ -136,10 +138,12 @@ class Prober {
     co_return (operation_.seconds() - started) / count;
   }
 
+  // As the lower rank sees it, which begins and ends a round trip.
   Task<double> ping_pong_seconds(int partner, std::uint64_t bytes, Step first, int count) {
     const Buffer head = Buffer::allocate(kFrameHeadBytes), array = filled(bytes);
-    const double started = operation_.seconds();
-    for (int i = 0; i < count; ++i) {
+    double started = 0;
+    for (int i = 0; i <= count; ++i) {
+      if (i == 1) started = operation_.seconds();
       const auto step = static_cast<Step>(first + i);
       if (operation_.rank() < partner) send(partner, step, head, array);
       co_await operation_.receive(partner, step);
@@ -169,12 +173,12 @@ class Prober {
       for (const std::uint64_t bytes : sizes_) {
         co_await barrier();
         const int count = messages_in_a_row(bytes);
-        const Step first = take_steps(count);
+        const Step first = take_steps(count + 1);
         if (!partner) continue;
         const double seconds = co_await transfer_seconds(phase, *partner, bytes, first, count);
         times.push_back({static_cast<double>(bytes), seconds});
       }
-      if (!partner) continue;
+      if (!partner || (phase.is_alone && operation_.rank() > *partner)) continue;
       const LineFit line = fit_line(times);
       alphas.push_back(line.alpha_seconds);
       betas.push_back(line.beta_seconds_per_byte);

@@ -27,7 +27,7 @@ std::vector<MeasuredProfile> probe_simulated(const SimOptions& options, const Pr
 
 class SimulatedProbe : public ::testing::TestWithParam<int> {};
 
-TEST_P(SimulatedProbe, finds_alpha_and_beta_within_two_per_cent) {
+TEST_P(SimulatedProbe, finds_alpha_and_beta_within_a_few_per_cent) {
   const auto found = probe_simulated({.ranks = GetParam(), .profile = kSlow}, {.rounds = 2, .kernels = false});
   for (const MeasuredProfile& each : found) {
     EXPECT_NEAR(each.profile.alpha_seconds, kSlow.alpha_seconds, 0.05 * kSlow.alpha_seconds);
@@ -69,7 +69,9 @@ TEST(Probe, measures_inside_and_between_nodes_apart) {
   EXPECT_NEAR(found.profile.beta_seconds_per_byte, 8.5e-9, 0.02 * 8.5e-9);
   EXPECT_NEAR(found.profile.node_alpha_seconds, 4e-6, 0.05 * 4e-6);
   EXPECT_NEAR(found.profile.node_beta_seconds_per_byte, 5e-10, 0.02 * 5e-10);
-  EXPECT_NEAR(found.also.at("crowded_beta_seconds_per_byte").median, 3 * 8.5e-9, 0.1 * 3 * 8.5e-9);
+  const double crowded = found.also.at("crowded_beta_seconds_per_byte").median;
+  EXPECT_GT(crowded, 2 * 8.5e-9);  // less than 3 times, because who is done first leaves the port to the others
+  EXPECT_LE(crowded, 3 * 8.5e-9);
   EXPECT_NEAR(found.also.at("alone_node_alpha_seconds").median, 4e-6, 0.05 * 4e-6);
 }
 

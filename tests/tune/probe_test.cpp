@@ -50,8 +50,9 @@ TEST(Probe, finds_the_line_through_delays_that_come_and_go) {
 }
 
 TEST(Probe, on_one_node_has_one_network) {
+  const Network network{.inside_node = {4e-6, 5e-10}, .ranks_per_node = 2};
   const MeasuredProfile found =
-      probe_simulated({.ranks = 2, .profile = kSlow}, {.rounds = 1, .kernels = false}).front();
+      probe_simulated({.ranks = 2, .network = network}, {.rounds = 1, .kernels = false}).front();
   EXPECT_EQ(found.nodes, 1);
   EXPECT_EQ(found.profile.alpha_seconds, found.profile.node_alpha_seconds);
   EXPECT_EQ(found.profile.beta_seconds_per_byte, found.profile.node_beta_seconds_per_byte);

@@ -47,13 +47,15 @@ std::string legend(std::span<const PlanCell> cells) {
 }  // namespace
 
 std::string plan_map(std::span<const PlanCell> cells, std::span<const double> densities, MapStyle style) {
-  std::string text = fmt::format("{:>8}", "density");
+  std::string text = fmt::format("{:>6}  ", "ranks");
   for (const double density : densities) text += fmt::format("{:>{}} ", fmt::format("{:.2g}", density), kCellWidth - 1);
   for (std::size_t i = 0; i < cells.size(); ++i) {
     if (i % densities.size() == 0) text += fmt::format("\n{:>6}  ", cells[i].ranks);
     text += cell_text(cells[i], style);
   }
-  return text + "\n ranks\n\nThe row that wins, and how many times sooner it is than the best dense row:\n" +
+  return text +
+         "\n\nColumns are densities. A cell is the row that wins, and how many times sooner it is than the best dense "
+         "row:\n" +
          legend(cells);
 }
 

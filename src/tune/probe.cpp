@@ -22,6 +22,7 @@ namespace tulle {
 namespace {
 
 constexpr std::uint64_t kInCacheBytes = std::uint64_t{64} << 10;
+constexpr std::uint64_t kMostKernelBytes = std::uint64_t{256} << 20;  // indices of 32 bits
 constexpr const char *kAlpha = "alpha_seconds", *kBeta = "beta_seconds_per_byte";
 
 double steady_seconds() {
@@ -142,7 +143,9 @@ void require_sound(const ProbeOptions& options) {
   if (options.rounds < 1 || options.rounds > 50) refuse("rounds must be 1 to 50");
   if (options.largest_bytes < kTwoSizes) refuse(fmt::format("largest_bytes must be {} or more", kTwoSizes));
   if (!(options.kernel_seconds > 0)) refuse("kernel_seconds must be above 0");
-  if (options.kernel_bytes < kInCacheBytes) refuse(fmt::format("kernel_bytes must be {} or more", kInCacheBytes));
+  if (options.kernel_bytes < kInCacheBytes || options.kernel_bytes > kMostKernelBytes) {
+    refuse(fmt::format("kernel_bytes must be {} to {}", kInCacheBytes, kMostKernelBytes));
+  }
 }
 
 Task<> run_probe(Operation& operation, Communicator communicator, ProbeOptions options,

@@ -126,6 +126,7 @@ TEST(ProfileFile, tells_of_text_that_is_no_json_and_of_files_that_are_not_there)
             std::string::npos);
   EXPECT_NE(error_of([] { read_profile("/nonexistent/net.json"); }, ErrorKind::system).find("/nonexistent/net.json"),
             std::string::npos);
+  EXPECT_NE(error_of([] { read_profile("/"); }, ErrorKind::system).find("profile /"), std::string::npos);
   EXPECT_NE(error_of([] { write_profile("/nonexistent/net.json", sample()); }, ErrorKind::system)
                 .find("/nonexistent/net.json"),
             std::string::npos);

@@ -15,7 +15,7 @@ struct ProbeOptions {
   int rounds = 5;                                        ///< times that everything is measured, 1 to 50
   bool kernels = true;                                   ///< else the γ of the communicator's profile stay
   double kernel_seconds = 0.02;                          ///< that a kernel runs in a round
-  std::uint64_t kernel_bytes = std::uint64_t{32} << 20;  ///< of a kernel's operands: more than a core's caches hold
+  std::uint64_t kernel_bytes = std::uint64_t{16} << 20;  ///< of a kernel's operands: more than a core's caches hold
   /// Called on every rank that sets it: so many steps of so many are done, and this comes next.
   std::function<void(std::uint64_t done, std::uint64_t total, std::string_view what)> on_progress;
 };

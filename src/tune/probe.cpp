@@ -116,12 +116,18 @@ class Prober {
     MeasuredProfile measured{.profile = profile_, .first_quartile = profile_, .third_quartile = profile_};
     measured.ranks = lockstep_.size();
     measured.nodes = count_nodes(nodes_);
+    const bool measures_beta = summary.contains(kBeta);  // with exchanges, so that they need no factor
     for (const ProfileConstant& constant : profile_constants()) {
       const auto found = summary.extract(std::string(constant.name));
       if (found.empty()) continue;
       measured.first_quartile.*constant.field = found.mapped().q1;
       measured.profile.*constant.field = found.mapped().median;
       measured.third_quartile.*constant.field = found.mapped().q3;
+    }
+    if (measures_beta) {
+      for (Profile* const each : {&measured.first_quartile, &measured.profile, &measured.third_quartile}) {
+        each->exchange_factor = 1;
+      }
     }
     measured.also = std::move(summary);
     return measured;

@@ -79,7 +79,7 @@ KernelRun prepare_coding(const IndexCodec& codec, std::uint64_t bytes) {
   const std::uint64_t pairs = std::max<std::uint64_t>(1, bytes / sizeof(std::uint32_t) / 2);
   return [&codec, stream = stream_of(pairs, density, 0)] {
     const Buffer coded = codec.encode(stream);
-    codec.decode(coded.bytes(), stream.range(), stream.dimension(), stream.nnz());
+    codec.decode(coded.bytes(), stream.range(), stream.dimension(), stream.nnz(), {});
     return static_cast<double>(stream.nnz());
   };
 }

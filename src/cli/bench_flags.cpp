@@ -134,6 +134,7 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
   RaceSpec& spec = flags.spec;
   add_race_flags(command, flags);
   add_launch_flags(command, flags.launch_flags);
+  add_profile_flag(command, flags.launch_flags);
   add_int(command, "--repeats", "timed laps; the median counts (9; in sim, where all are equal, 1)", 1, 1000000,
           [&](int number) { flags.repeats = number; });
   add_int(command, "--warmup", "laps before them (2)", 1, 1000000, [&](int number) { spec.warmup = number; });

@@ -27,5 +27,8 @@ void add_generate_command(CLI::App& parent, Action& action);
 void add_featurize_text_command(CLI::App& parent, Action& action);
 void add_report_command(CLI::App& parent, Action& action);
 void add_watch_command(CLI::App& parent, Action& action);
+void add_probe_command(CLI::App& parent, Action& action);
+void add_explain_command(CLI::App& parent, Action& action);
+void add_plan_command(CLI::App& parent, Action& action);
 
 }  // namespace tulle::cli

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "cli/numbers.hpp"
+#include "tulle/comm/profile_file.hpp"
 
 namespace tulle::cli {
 
@@ -38,6 +39,11 @@ void add_launch_flags(CLI::App& command, LaunchFlags& flags) {
   add_int(command, "--ranks", "of threads and sim (4)", 1, 65536, [&flags](int number) { flags.ranks = number; });
 }
 
+void add_profile_flag(CLI::App& command, LaunchFlags& flags) {
+  add(command, "--profile", "FILE", "constants that 'tulle probe -o FILE' measured, in place of TULLE_PROFILE",
+      [&flags](const std::string& text) { flags.profile_path = text; });
+}
+
 LaunchOptions resolve_launch(const LaunchFlags& flags, const Job& job) {
   if (job.is_under_mpirun && !TULLE_HAVE_MPI) {
     reject("--transport", "this tulle was built without MPI: run it without mpirun, over threads or sim");
@@ -52,6 +58,10 @@ LaunchOptions resolve_launch(const LaunchFlags& flags, const Job& job) {
     reject("--ranks", "is for --transport threads and sim; mpirun -n says how many there are");
   }
   options.ranks = flags.ranks.value_or(4);
+  options.profile_path = flags.profile_path;
+  if (flags.profile_path && job.prints()) {  // other ranks may have no such file: rank 0 tells them
+    options.profile = told_by("--profile", [&] { return read_profile(*flags.profile_path).profile; });
+  }
   return options;
 }
 

@@ -59,8 +59,11 @@ CLI::Option* add_real(CLI::App& command, const std::string& flag, const std::str
 struct LaunchFlags {
   std::optional<std::string> transport;
   std::optional<int> ranks;
+  std::optional<std::string> profile_path;
 };
 void add_launch_flags(CLI::App& command, LaunchFlags& flags);
+/// --profile, for commands in which auto chooses.
+void add_profile_flag(CLI::App& command, LaunchFlags& flags);
 /// What they mean for this job. Throws CLI::ValidationError.
 LaunchOptions resolve_launch(const LaunchFlags& flags, const Job& job);
 

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "tulle/base/error.hpp"
+#include "tulle/comm/profile_file.hpp"
 #include "tulle/comm/sim.hpp"
 #include "tulle/comm/threads.hpp"
 #if TULLE_HAVE_MPI
@@ -87,11 +88,12 @@ int launch_sim_tasks(const LaunchOptions& options, const RankTask& body) {
 
 int launch_mpi(const RankBody& body) {
   const MpiSession session;
-  Communicator communicator = mpi_communicator(MPI_COMM_WORLD);
+  std::optional<Communicator> communicator;
   try {
-    return run_rank(communicator, body);
+    communicator = mpi_communicator(MPI_COMM_WORLD);
+    return run_rank(*communicator, body);
   } catch (const Error& error) {
-    leave_failed_job(communicator.rank(), error);
+    leave_failed_job(this_job().rank, error);
   }
 }
 #else
@@ -101,10 +103,14 @@ int launch_mpi(const RankBody&) {
 #endif
 
 int launch_any(const LaunchOptions& options, const RankBody& body_of_rank, const std::function<int()>& simulate) {
+  const RankBody body_with_profile = [&](Communicator communicator) {
+    if (options.profile_path) load_profile(communicator, *options.profile_path);
+    return body_of_rank(std::move(communicator));
+  };
   return guarded([&] {
     switch (options.transport) {
-      case TransportChoice::mpi: return launch_mpi(body_of_rank);
-      case TransportChoice::threads: return launch_threads(options.ranks, body_of_rank);
+      case TransportChoice::mpi: return launch_mpi(body_with_profile);
+      case TransportChoice::threads: return launch_threads(options.ranks, body_with_profile);
       case TransportChoice::sim: return simulate();
     }
     return 1;

@@ -31,8 +31,9 @@ std::string mpi_library();
 
 struct LaunchOptions {
   TransportChoice transport = TransportChoice::threads;
-  int ranks = 4;    ///< of threads and sim; mpirun decides otherwise
-  Profile profile;  ///< of sim
+  int ranks = 4;                            ///< of threads and sim; mpirun decides otherwise
+  Profile profile;                          ///< of sim
+  std::optional<std::string> profile_path;  ///< a file that mpi and threads load, as rank 0 reads it
 };
 
 /// Runs `body` once for each thread or process that speaks for ranks. Gives what `body` gives to the leader, and 0 to

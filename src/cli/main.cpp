@@ -58,6 +58,9 @@ int main(int argc, char** argv) {
   tulle::cli::add_featurize_text_command(*featurize, action);
   tulle::cli::add_report_command(app, action);
   tulle::cli::add_watch_command(app, action);
+  tulle::cli::add_probe_command(app, action);
+  tulle::cli::add_explain_command(app, action);
+  tulle::cli::add_plan_command(app, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -84,6 +84,7 @@ double parse_share(std::string_view text) {
 }
 
 std::string format_seconds(double seconds) {
+  if (seconds < 99.95e-9) return fmt::format("{:.3g} ns", seconds * 1e9);
   if (seconds < 999.5e-6) return fmt::format("{:.3g} us", seconds * 1e6);
   if (seconds < 0.9995) return fmt::format("{:.3g} ms", seconds * 1e3);
   return fmt::format("{:.3g} s", seconds);

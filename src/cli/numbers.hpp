@@ -14,7 +14,7 @@ double parse_real(std::string_view text);
 /// A share from 0 to 1: "0.01" or "1%". Throws bad_input.
 double parse_share(std::string_view text);
 
-/// "812 us", "1.93 ms" or "1.24 s".
+/// "0.31 ns", "812 us", "1.93 ms" or "1.24 s".
 std::string format_seconds(double seconds);
 /// "512 B", "1.3 MB": powers of 1000, as networks count.
 std::string format_bytes(double bytes);

@@ -151,17 +151,6 @@ class Race {
 
 }  // namespace
 
-Quartiles quartiles(std::vector<double> samples) {
-  std::sort(samples.begin(), samples.end());
-  const auto at = [&](double share) {
-    const double place = share * static_cast<double>(samples.size() - 1);
-    const auto below = static_cast<std::size_t>(place);
-    const std::size_t above = std::min(below + 1, samples.size() - 1);
-    return samples[below] + (place - static_cast<double>(below)) * (samples[above] - samples[below]);
-  };
-  return {at(0.25), at(0.5), at(0.75)};
-}
-
 RaceInput race_input_from(std::string_view name) {
   if (name == "matching") return RaceInput::matching;
   if (name == "sparse") return RaceInput::sparse;

@@ -15,6 +15,7 @@
 #include "base/progress.hpp"
 #include "cli/track.hpp"
 #include "stream/synthetic.hpp"
+#include "tulle/base/quartiles.hpp"
 
 namespace tulle::cli {
 
@@ -46,14 +47,6 @@ struct RaceSpec {
   int teams = 1;
   std::string team_gather{kAuto};
 };
-
-struct Quartiles {
-  double q1 = 0;
-  double median = 0;
-  double q3 = 0;
-};
-/// By linear interpolation. REQUIRES: samples.
-Quartiles quartiles(std::vector<double> samples);
 
 struct RaceRow {
   std::string_view algorithm;

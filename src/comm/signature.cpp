@@ -51,7 +51,9 @@ std::string_view name_of_op(std::uint64_t code) {
 
 std::string describe_parts(OperationKind kind, std::string_view dimension, ValueType type, std::uint64_t op,
                            std::string_view algorithm) {
-  if (kind == OperationKind::split) return "split";
+  const bool has_no_payload =
+      kind == OperationKind::split || kind == OperationKind::profile || kind == OperationKind::probe;
+  if (has_no_payload) return std::string(to_string(kind));
   return fmt::format("{} of {} {} by {} with {}", to_string(kind), dimension, to_string(type), name_of_op(op),
                      algorithm);
 }
@@ -66,6 +68,8 @@ std::string_view to_string(OperationKind kind) {
     case OperationKind::reduce_scatter: return "reduce_scatter";
     case OperationKind::reduce: return "reduce";
     case OperationKind::broadcast: return "broadcast";
+    case OperationKind::profile: return "profile";
+    case OperationKind::probe: return "probe";
   }
   return "unknown";
 }

@@ -12,8 +12,9 @@ LAYERS = {
     "codec": {"base", "stream"},
     "comm": {"base", "stream", "codec"},
     "collectives": {"base", "stream", "select", "codec", "comm"},
-    "linear": {"base", "stream", "select", "codec", "comm", "collectives"},
-    "cli": {"base", "stream", "select", "codec", "comm", "collectives", "linear"},
+    "tune": {"base", "stream", "select", "codec", "comm", "collectives"},
+    "linear": {"base", "stream", "select", "codec", "comm", "collectives", "tune"},
+    "cli": {"base", "stream", "select", "codec", "comm", "collectives", "tune", "linear"},
 }
 INCLUDE = re.compile(r'^\s*#include\s+"(?:tulle/)?([a-z_]+)/[^"]*"', re.MULTILINE)
 

@@ -20,6 +20,7 @@ struct MpiOptions {
 };
 
 /// The ranks of `comm`, which is duplicated: messages of the caller's on it never meet Tulle's. Collective.
+/// Where TULLE_PROFILE is set for rank 0, all ranks get the profile of that file, or throw what load_profile() throws.
 /// REQUIRES: MPI is initialized, and not finalized while operations are in flight.
 Communicator mpi_communicator(MPI_Comm comm, const MpiOptions& options = {});
 

@@ -18,6 +18,8 @@ enum class OperationKind : std::uint8_t {
   reduce_scatter = 4,
   reduce = 5,
   broadcast = 6,
+  profile = 7,  ///< rank 0 tells what it read from a file
+  probe = 8,
 };
 std::string_view to_string(OperationKind kind);
 

@@ -2,14 +2,28 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <limits>
 #include <memory>
 
 #include "comm/mpi/mpi_error.hpp"
 #include "comm/mpi/mpi_transport.hpp"
 #include "tulle/base/error.hpp"
+#include "tulle/comm/profile_file.hpp"
 
 namespace tulle {
+
+namespace {
+
+// Variables need not be the same everywhere: launchers pass them on to other nodes only when told to.
+void load_profile_of_environment(MPI_Comm comm, Communicator& communicator) {
+  const char* const path = std::getenv(kProfileVariable);
+  int is_set = path != nullptr && *path != '\0' ? 1 : 0;
+  require_mpi("MPI_Bcast", MPI_Bcast(&is_set, 1, MPI_INT, 0, comm));
+  if (is_set != 0) load_profile(communicator, path != nullptr ? path : "");
+}
+
+}  // namespace
 
 Communicator mpi_communicator(MPI_Comm comm, const MpiOptions& options) {
   constexpr std::uint64_t kSmallestChunk = 8, kLargestChunk = std::uint64_t{1} << 30;
@@ -17,13 +31,28 @@ Communicator mpi_communicator(MPI_Comm comm, const MpiOptions& options) {
     throw Error(ErrorKind::bad_input, fmt::format("MpiOptions: detach_bytes must be 1 or more and chunk_bytes {} to {}",
                                                   kSmallestChunk, kLargestChunk));
   }
-  return Communicator(std::make_unique<MpiTransport>(comm, options));
+  Communicator communicator(std::make_unique<MpiTransport>(comm, options));
+  load_profile_of_environment(comm, communicator);
+  return communicator;
 }
+
+namespace {
+
+// Open MPI shakes hands before it sends 64 KiB by TCP, and every hop of a gather then waits for two ranks to look.
+// Whoever sets these by flags of mpirun or in the environment keeps what was set.
+void send_without_handshakes() {
+  constexpr const char* kBytes = "262144";
+  setenv("OMPI_MCA_btl_tcp_eager_limit", kBytes, 0);
+  setenv("OMPI_MCA_btl_tcp_rndv_eager_limit", kBytes, 0);
+}
+
+}  // namespace
 
 MpiSession::MpiSession(int thread_level) {
   int initialized = 0, provided = MPI_THREAD_SINGLE;
   MPI_Initialized(&initialized);
   if (initialized != 0) return;
+  send_without_handshakes();
   require_mpi("MPI_Init_thread", MPI_Init_thread(nullptr, nullptr, thread_level, &provided));
   finalizes_ = true;
   // MPICH reports errors of requests to the handlers of these, whichever communicator the request belongs to.

@@ -1,0 +1,26 @@
+// A map of which row wins where, over density and number of ranks.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "tulle/tune/explain.hpp"
+
+namespace tulle {
+
+struct PlanCell {
+  int ranks = 1;
+  double density = 0;
+  RowCost winner;
+  RowCost best_dense;  ///< no row where the call allows none
+
+  /// How many times sooner the winner is than the best dense row.
+  double speed_up() const { return best_dense.row == nullptr ? 1 : best_dense.seconds / winner.seconds; }
+};
+
+/// A cell for every number of ranks and every density, ranks by ranks. What else the call says stays; teams that do not
+/// divide the ranks become 1. Throws as explain() does.
+std::vector<PlanCell> plan(const PlannedCall& call, const std::vector<int>& ranks,
+                           const std::vector<double>& densities);
+
+}  // namespace tulle

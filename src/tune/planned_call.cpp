@@ -1,0 +1,45 @@
+#include "tulle/tune/planned_call.hpp"
+
+#include <fmt/format.h>
+
+#include "tulle/base/error.hpp"
+
+namespace tulle {
+namespace {
+
+void require_sound(const PlannedCall& call) {
+  const auto refuse = [](std::string_view why) { throw Error(ErrorKind::bad_input, std::string(why)); };
+  if (call.ranks < 1) refuse("ranks must be 1 or more");
+  if (call.dimension < 1) refuse("dimension must be 1 or more");
+  if (!(call.density >= 0 && call.density <= 1)) refuse("density must be from 0 to 1");
+  if (call.teams < 1 || call.ranks % call.teams != 0) refuse(fmt::format("teams must divide {} ranks", call.ranks));
+}
+
+double coded_value_bytes(const PlannedCall& call) {
+  constexpr std::uint64_t kMany = 1 << 20;
+  return static_cast<double>(encoded_value_bytes(call.value_coding, compute_type(call.type), kMany)) / kMany;
+}
+
+}  // namespace
+
+CostInput cost_input(const PlannedCall& call) {
+  require_sound(call);
+  CostInput input;
+  input.ranks = call.ranks;
+  input.dimension = static_cast<double>(call.dimension);
+  input.nnz = call.density * input.dimension;
+  input.result_nnz = input.union_of(input.ranks);
+  input.value_bytes = static_cast<double>(size_of(compute_type(call.type)));
+  input.index_bytes = static_cast<double>(index_bytes(call.dimension));
+  input.index_coding = call.index_coding;
+  input.coded_value_bytes = coded_value_bytes(call);
+  input.teams = call.teams;
+  input.profile = call.profile;
+  return input;
+}
+
+RowNeeds row_needs(const PlannedCall& call) {
+  return {OperationKind::allreduce, call.takes, call.value_coding.coding != ValueCoding::raw};
+}
+
+}  // namespace tulle

@@ -18,7 +18,12 @@ SimFlight SimFlights::take(std::uint32_t place) {
   SimFlight flight = std::move(at(place));
   Chunk& chunk = chunks_[place / kChunk];
   chunk.live -= 1;
-  if (chunk.live == 0 && chunk.given == kChunk) close_chunk(place / kChunk);
+  if (chunk.live > 0) return flight;
+  if (place / kChunk == current_) {
+    chunk.given = 0;
+  } else {
+    close_chunk(place / kChunk);
+  }
   return flight;
 }
 

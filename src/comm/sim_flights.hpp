@@ -16,8 +16,9 @@ struct SimFlight {
   bool is_lost = false;
 };
 
-/// Places are given out one after the other, in chunks. What is sent together arrives at about the same time, so that
-/// whole chunks become free: a few are kept, and the memory of the others is there for what ranks make of the messages.
+/// Places are given out one after the other, in chunks; a quiet network begins its chunk anew. What is sent together
+/// arrives at about the same time, so that whole chunks become free: a few are kept, and the memory of the others is
+/// there for what ranks make of the messages.
 class SimFlights {
  public:
   std::uint32_t put(SimFlight flight);

@@ -18,8 +18,18 @@ class MpiReader final : public linear::PositionalReader {
   const std::string& path() const override { return path_; }
   std::uint64_t size() const override { return size_; }
   void read_at(std::uint64_t offset, std::span<std::byte> bytes) const override { file_.read_at(offset, bytes); }
+  // Not by a thread: MPI may allow calls from one alone.
+  std::unique_ptr<linear::PendingRead> start_read_at(std::uint64_t offset, std::span<std::byte> bytes) const override {
+    return std::make_unique<Reading>(file_, offset, bytes);
+  }
 
  private:
+  struct Reading final : linear::PendingRead {
+    Reading(const MpiFile& file, std::uint64_t offset, std::span<std::byte> bytes) : reading(file, offset, bytes) {}
+    void finish() override { reading.finish(); }
+    MpiFile::Reading reading;
+  };
+
   std::string path_;
   MpiFile file_;
   std::uint64_t size_;

@@ -57,6 +57,26 @@ Data open_data(const TrainFlags& flags, linear::Part part) {
   return {.train = std::move(rest), .held_out = std::move(held_out)};
 }
 
+// What simulated ranks share in each of several runs, for as long as one of them is in it.
+class SharedReplicas {
+ public:
+  explicit SharedReplicas(const TrainFlags& flags)
+      : runs_(flags.aggregations.size()),
+        shares_(flags.launch.transport == TransportChoice::sim && flags.train.solver == linear::Solver::sgd &&
+                flags.train.staleness == 0) {}
+
+  std::shared_ptr<linear::Replicas> of(std::size_t run) {
+    if (!shares_) return nullptr;
+    std::shared_ptr<linear::Replicas> replicas = runs_[run].lock();
+    if (!replicas) runs_[run] = replicas = linear::make_replicas();
+    return replicas;
+  }
+
+ private:
+  std::vector<std::weak_ptr<linear::Replicas>> runs_;
+  bool shares_;
+};
+
 // What rank 0 shows while it trains.
 class Screen {
  public:
@@ -92,13 +112,14 @@ class Screen {
 };
 
 Task<TrainRun> train_once(Communicator communicator, linear::Waiting waiting, const TrainFlags& flags, Data& data,
-                          std::string aggregation, JsonLines* json) {
+                          std::string aggregation, std::shared_ptr<linear::Replicas> replicas, JsonLines* json) {
   TrainRun run{
       .aggregation = aggregation, .ranks = communicator.size(), .transport = communicator.engine()->transport().name()};
   Screen screen(flags, run, json);
   if (communicator.rank() == 0) screen.begin(data);
   linear::TrainOptions options = flags.train;
   options.aggregation = aggregation;
+  options.replicas = std::move(replicas);
   options.stop_requested = [] { return interrupted.load(); };
   options.on_epoch = [&](const linear::EpochMetrics& metrics) { screen.epoch(metrics); };
   options.on_step = [&](std::uint64_t done, std::uint64_t all) { screen.step(done, all); };
@@ -116,7 +137,8 @@ void finish_run(const TrainFlags& flags, const std::vector<TrainRun>& runs) {
   }
 }
 
-Task<int> train_rank(Communicator communicator, linear::Waiting waiting, const TrainFlags& flags, JsonLines* json) {
+Task<int> train_rank(Communicator communicator, linear::Waiting waiting, const TrainFlags& flags,
+                     SharedReplicas& shared, JsonLines* json) {
   std::exception_ptr failure;
   std::optional<Data> data;
   try {
@@ -128,8 +150,11 @@ Task<int> train_rank(Communicator communicator, linear::Waiting waiting, const T
   }
   co_await linear::fail_together(communicator, waiting, failure);
   std::vector<TrainRun> runs;
-  for (const std::string& aggregation : flags.aggregations) {
-    TrainRun run = co_await train_once(communicator, waiting, flags, *data, aggregation, json);
+  for (std::size_t i = 0; i < flags.aggregations.size(); ++i) {
+    std::shared_ptr<linear::Replicas> replicas = shared.of(i);
+    std::string aggregation = flags.aggregations[i];
+    TrainRun run =
+        co_await train_once(communicator, waiting, flags, *data, std::move(aggregation), std::move(replicas), json);
     runs.push_back(std::move(run));
     if (runs.back().result.was_stopped) break;
   }
@@ -158,8 +183,9 @@ void add_train_linear_command(CLI::App& parent, Action& action) {
                           : nullptr;
     action = [flags, json] {
       catch_interrupts();
+      SharedReplicas shared(*flags);
       return launch_tasks(flags->launch, [&](Communicator communicator, linear::Waiting waiting) {
-        return train_rank(std::move(communicator), waiting, *flags, json.get());
+        return train_rank(std::move(communicator), waiting, *flags, shared, json.get());
       });
     };
   });

@@ -33,7 +33,8 @@ Dataset filtered(const Dataset& all, const std::function<bool(std::size_t, std::
     }
     return kept;
   };
-  return Dataset(all.features(), std::move(rows_of_block), load, 0);
+  return Dataset(all.features(), std::move(rows_of_block), load, 0,
+                 [source](std::size_t block) { source->read_ahead(block); });
 }
 
 Dataset read_text(const ReaderPtr& reader, const DataOptions& options) {
@@ -61,11 +62,12 @@ Dataset read_text(const ReaderPtr& reader, const DataOptions& options) {
 }  // namespace
 
 Dataset::Dataset(std::uint64_t features, std::vector<std::uint32_t> rows_of_block, Load load,
-                 std::uint64_t memory_bytes)
+                 std::uint64_t memory_bytes, ReadAhead read_ahead)
     : features_(features),
       rows_(std::accumulate(rows_of_block.begin(), rows_of_block.end(), std::uint64_t{0})),
       rows_of_block_(std::move(rows_of_block)),
       load_(std::move(load)),
+      read_ahead_(std::move(read_ahead)),
       memory_left_(memory_bytes),
       kept_(rows_of_block_.size()) {}
 
@@ -82,6 +84,10 @@ std::shared_ptr<const Rows> Dataset::block(std::size_t block) {
     kept_[block] = rows;
   }
   return rows;
+}
+
+void Dataset::read_ahead(std::size_t block) {
+  if (kept_[block] == nullptr && read_ahead_) read_ahead_(block);
 }
 
 std::pair<Dataset, Dataset> Dataset::split(double share, std::uint64_t seed) const {

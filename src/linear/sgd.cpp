@@ -29,19 +29,29 @@ class Sgd final : public Method {
         steps_of_epoch_((session.facts.largest_part + options_.batch_rows - 1) / options_.batch_rows),
         cursor_(data, options_.seed + static_cast<std::uint64_t>(session.group.rank()) * 0x9E3779B97F4A7C15u,
                 options_.shuffle),
-        gradient_(layout_.dimension()),
-        weights_(options_.schedule == Schedule::adagrad ? make_adagrad_weights(layout_, options_.penalty)
-                                                        : make_scaled_weights(layout_, options_.penalty)) {}
+        replicas_(options_.replicas ? options_.replicas : make_replicas()),
+        gradient_(replicas_->gradient(layout_.dimension())),
+        weights_(replicas_->weights([&] { return make_weights(); })),
+        sends_lengths_(options_.replicas && session.group.size() > 1 && works_on_dense(row_)) {}
 
   Task<> run_epoch() override;
   Task<double> epoch_loss() override;
-  LinearModel model() const override;
+  std::shared_ptr<const Snapshot> snapshot() override;
   std::string row() const override { return row_; }
-  std::vector<std::span<std::byte>> state() override { return weights_->state(); }
+  std::vector<std::span<std::byte>> state() override { return weights_.state(); }
+  void restored() override { replicas_->set_steps(session_.position.steps); }
 
  private:
+  static bool works_on_dense(std::string_view row) {
+    return row != kAuto && find_algorithm(OperationKind::allreduce, row).input == Layout::dense;
+  }
+  std::unique_ptr<Weights> make_weights() const {
+    return options_.schedule == Schedule::adagrad ? make_adagrad_weights(layout_, options_.penalty)
+                                                  : make_scaled_weights(layout_, options_.penalty);
+  }
   AnyStream compute_gradient();
   double add_vector(std::size_t vector);
+  Task<AnyStream> sum(AnyStream gradient);
   void apply(const AnyStream& sum);
   Task<> apply_pending();
   double rate() const;
@@ -53,8 +63,10 @@ class Sgd final : public Method {
   std::string row_;
   std::uint64_t steps_of_epoch_;
   BatchCursor cursor_;
-  GradientAccumulator gradient_;
-  std::unique_ptr<Weights> weights_;
+  std::shared_ptr<Replicas> replicas_;
+  GradientAccumulator& gradient_;
+  Weights& weights_;
+  bool sends_lengths_;  // because simulated ranks know the sum anyway
   Batch batch_;
   PoolVector<std::uint32_t> classes_;  // of the batch's rows
   PoolVector<float> margins_, coefficients_;
@@ -68,8 +80,8 @@ Task<> Sgd::run_epoch() {
   for (std::uint64_t step = done; step < steps_of_epoch_ && !session_.is_stopping; ++step) {
     AnyStream gradient = compute_gradient();
     if (staleness == 0) {
-      const AnyStream sum = co_await session_.group.sum(std::move(gradient), row_);
-      apply(sum);
+      const AnyStream total = co_await sum(std::move(gradient));
+      apply(total);
     } else {
       session_.group.start_sum(std::move(gradient), row_);
       if (session_.group.in_flight() > staleness) {
@@ -81,6 +93,18 @@ Task<> Sgd::run_epoch() {
     if (std::exchange(session_.saves, false)) session_.save(*this);
   }
   co_await apply_pending();
+}
+
+Task<AnyStream> Sgd::sum(AnyStream gradient) {
+  if (!sends_lengths_) {
+    AnyStream total = co_await session_.group.sum(std::move(gradient), row_);
+    co_return total;
+  }
+  AnyStream lengths = AnyStream::phantom(ValueType::f32, gradient.dimension(), {0, gradient.dimension()},
+                                         Layout::sparse, gradient.nnz());
+  replicas_->contribute(session_.group.rank(), session_.group.size(), std::move(gradient));
+  co_await session_.group.sum(std::move(lengths), row_);
+  co_return replicas_->sum(session_.position.steps);
 }
 
 Task<> Sgd::apply_pending() {
@@ -114,12 +138,13 @@ AnyStream Sgd::compute_gradient() {
   tail[kLoss] = static_cast<float>(loss);
   tail[kStop] = session_.votes_to_stop();
   tail[kSave] = session_.votes_to_save();
+  batch_.clear();  // its blocks may be needed no more
   return gradient_.take(tail);
 }
 
 // The gradient of one vector of weights: margins, then slopes, then slope·row. Gives the loss.
 double Sgd::add_vector(std::size_t vector) {
-  weights_->margins(batch_, vector, margins_, options_.threads);
+  weights_.margins(batch_, vector, margins_, options_.threads);
   session_.group.progress();
   const bool is_classifier = options_.loss != Loss::squares;
   const std::size_t positive = layout_.vectors == 1 ? 1 : vector;
@@ -151,14 +176,15 @@ void Sgd::apply(const AnyStream& sum) {
     }
   }
   Position& position = session_.position;
-  if (tail[kRows] > 0) weights_->step(sum, rate(), tail[kRows]);
+  const std::uint64_t moved = tail[kRows] > 0 ? replicas_->apply(position.steps, sum, rate(), tail[kRows]) : 0;
   position.loss_sum += tail[kLoss];
   position.rows += tail[kRows];
   position.steps += 1;
   position.step_of_epoch += 1;
   if (tail[kStop] > 0) session_.is_stopping = true;
   if (tail[kSave] > 0) session_.saves = true;
-  session_.group.charge(sum.nnz());
+  if (sum.is_dense() || sends_lengths_) session_.group.charge_dense(sum.dimension());
+  session_.group.charge(moved);
   session_.tell_step(steps_of_epoch_);
 }
 
@@ -188,11 +214,14 @@ Task<double> Sgd::epoch_loss() {
   co_return loss;
 }
 
-LinearModel Sgd::model() const {
-  LinearModel model = session_.empty_model();
-  weights_->copy_to(model.weights);
-  std::copy(weights_->intercepts().begin(), weights_->intercepts().end(), model.intercepts.begin());
-  return model;
+std::shared_ptr<const Snapshot> Sgd::snapshot() {
+  return replicas_->snapshot([&] {
+    Snapshot snapshot{.model = session_.empty_model()};
+    weights_.copy_to(snapshot.model.weights);
+    std::copy(weights_.intercepts().begin(), weights_.intercepts().end(), snapshot.model.intercepts.begin());
+    snapshot.penalty = snapshot.model.penalty(options_.penalty);
+    return snapshot;
+  });
 }
 
 }  // namespace

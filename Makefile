@@ -1,5 +1,5 @@
 # The front door. Each target sets up what it needs: packages from scripts/packages.txt, then a build directory.
-.PHONY: demo test build setup clean format tidy fuzz bench bench-full bench-check
+.PHONY: demo test build setup clean format tidy fuzz bench bench-full bench-check smpi
 
 PRESET := release
 NPROC := $(shell nproc)
@@ -29,6 +29,10 @@ bench-full: build
 
 bench-check: build
 	scripts/bench-check
+
+smpi:
+	@scripts/setup libsimgrid-dev
+	scripts/smpi
 
 format:
 	git ls-files '*.cpp' '*.hpp' | xargs clang-format -i

@@ -13,10 +13,11 @@ function labOf(row) {
   }
 }
 
-/// Where messages travelled: "lab 1gbit", "shared memory", "threads", "simulation".
+/// Where messages travelled: "lab 1gbit", "shared memory", "threads", "simulation", "simulation of gige".
 function networkOf(row) {
   const lab = row.lab ? labOf(row) : null;
   if (lab?.rate) return `lab ${lab.rate}${lab.odd_hosts?.length ? ", uneven" : ""}`;
+  if (row.transport === "sim" && row.network) return `simulation of ${row.network}`;
   return { mpi: "shared memory", sim: "simulation" }[row.transport] ?? row.network ?? row.transport ?? "one process";
 }
 

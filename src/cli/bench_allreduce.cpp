@@ -12,7 +12,6 @@
 #include "cli/bench_report.hpp"
 #include "cli/commands.hpp"
 #include "cli/summary.hpp"
-#include "tulle/base/error.hpp"
 
 namespace tulle::cli {
 namespace {
@@ -69,16 +68,6 @@ int follow(Track& track, const BenchFlags& flags) {
 int run_bench(const BenchFlags& flags, JsonLines* json) {
   return launch(flags.launch,
                 [&](Track& track) { return track.leads() ? lead(track, flags, json) : follow(track, flags); });
-}
-
-// Opened by rank 0 before anything is started: a file that cannot be written is a bad flag, not a lost race.
-std::shared_ptr<JsonLines> open_json(const BenchFlags& flags, const Job& job) {
-  if (!flags.json_path || !job.prints()) return nullptr;
-  try {
-    return std::make_shared<JsonLines>(*flags.json_path);
-  } catch (const Error& error) {
-    throw CLI::ValidationError("--json", error.what());
-  }
 }
 
 constexpr const char* kExamples = R"(Examples:

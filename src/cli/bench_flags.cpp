@@ -103,7 +103,7 @@ double density_from(const std::string& text, std::uint64_t dimension) {
 
 }  // namespace
 
-void add_bench_flags(CLI::App& command, BenchFlags& flags) {
+void add_race_flags(CLI::App& command, BenchFlags& flags) {
   RaceSpec& spec = flags.spec;
   add(command, "--dimension", "N", "values in a vector: 16777216, 2^24, 16M, 1e6 (2^20)",
       [&](const std::string& text) { spec.dimension = parse_count(text); });
@@ -125,22 +125,25 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
            [&](const auto& texts) { flags.algorithm_names = texts; });
   add_coding_flags(command, spec);
   add_selection_flags(command, flags);
+  add(command, "--seed", "N", "of the inputs (1)", [&](const std::string& text) { spec.seed = parse_count(text); });
+  add(command, "--json", "FILE", "append one JSON object per row",
+      [&](const std::string& text) { flags.json_path = text; });
+}
+
+void add_bench_flags(CLI::App& command, BenchFlags& flags) {
+  RaceSpec& spec = flags.spec;
+  add_race_flags(command, flags);
   add_launch_flags(command, flags.launch_flags);
   add_int(command, "--repeats", "timed laps; the median counts (9; in sim, where all are equal, 1)", 1, 1000000,
           [&](int number) { flags.repeats = number; });
   add_int(command, "--warmup", "laps before them (2)", 1, 1000000, [&](int number) { spec.warmup = number; });
-  add(command, "--seed", "N", "of the inputs (1)", [&](const std::string& text) { spec.seed = parse_count(text); });
   add(command, "--deadline", "SECONDS", "for one allreduce; 0 means the library's default (0)",
       [&](const std::string& text) { spec.deadline_seconds = parse_real(text); });
   command.add_flag("--checksum", spec.checksum, "protect payloads with a CRC-32C");
-  add(command, "--json", "FILE", "append one JSON object per row",
-      [&](const std::string& text) { flags.json_path = text; });
   command.add_flag("--summary", flags.summary, "end with two sentences that say what was seen");
 }
 
-void finish(BenchFlags& flags, const Job& job) {
-  flags.launch = resolve_launch(flags.launch_flags, job);
-  flags.spec.repeats = flags.repeats.value_or(flags.launch.transport == TransportChoice::sim ? 1 : 9);
+void finish_race(BenchFlags& flags) {
   if (!flags.ks.empty()) {
     flags.spec.takes = Takes::accumulator;
     if (flags.spec.type != ValueType::f32) reject("--type", "gradients of --k are f32");
@@ -153,6 +156,17 @@ void finish(BenchFlags& flags, const Job& job) {
   }
   flags.spec.algorithms = resolve(flags.algorithm_names, flags.spec, flags.launch.transport);
   told_by("--op", [&] { flags.spec.op.require_defined_on(flags.spec.type); });
+}
+
+void finish(BenchFlags& flags, const Job& job) {
+  flags.launch = resolve_launch(flags.launch_flags, job);
+  flags.spec.repeats = flags.repeats.value_or(flags.launch.transport == TransportChoice::sim ? 1 : 9);
+  finish_race(flags);
+}
+
+std::shared_ptr<JsonLines> open_json(const BenchFlags& flags, const Job& job) {
+  if (!flags.json_path || !job.prints()) return nullptr;
+  return told_by("--json", [&] { return std::make_shared<JsonLines>(*flags.json_path); });
 }
 
 }  // namespace tulle::cli

@@ -3,10 +3,12 @@
 
 #include <CLI/CLI.hpp>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/json_lines.hpp"
 #include "cli/flags.hpp"
 #include "cli/race.hpp"
 
@@ -26,10 +28,18 @@ struct BenchFlags {
   std::optional<int> repeats;
 };
 
-/// Adds the flags to `command`. A value that is not allowed throws CLI::ValidationError naming the flag and what is.
+/// The flags that say what is raced, and over which inputs. They set spec, densities and json_path.
+void add_race_flags(CLI::App& command, BenchFlags& flags);
+/// Adds all flags to `command`. A value that is not allowed throws CLI::ValidationError naming the flag and what is.
 void add_bench_flags(CLI::App& command, BenchFlags& flags);
 
+/// What the flags of add_race_flags() mean together, for flags.launch. Throws CLI::ValidationError.
+void finish_race(BenchFlags& flags);
 /// What flags mean together: the transport by `job`, the rows that "all" stands for. Throws CLI::ValidationError too.
 void finish(BenchFlags& flags, const Job& job);
+
+/// The file of --json, opened by rank 0 before anything is started: one that cannot be written is a bad flag, not a
+/// lost race. Null where there is none. Throws CLI::ValidationError.
+std::shared_ptr<JsonLines> open_json(const BenchFlags& flags, const Job& job);
 
 }  // namespace tulle::cli

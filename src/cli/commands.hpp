@@ -13,6 +13,7 @@ using Action = std::function<int()>;
 /// Each adds itself to `parent` and sets `action` when it is the one that was typed.
 void add_list_command(CLI::App& parent, Action& action);
 void add_bench_allreduce_command(CLI::App& parent, Action& action);
+void add_simulate_command(CLI::App& parent, Action& action);
 void add_bench_select_command(CLI::App& parent, Action& action);
 void add_bench_codec_command(CLI::App& parent, Action& action);
 void add_encode_command(CLI::App& parent, Action& action);

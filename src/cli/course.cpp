@@ -9,10 +9,6 @@
 namespace tulle::cli {
 namespace {
 
-std::uint64_t share_of(std::uint64_t dimension, double density) {
-  return static_cast<std::uint64_t>(std::llround(density * static_cast<double>(dimension)));
-}
-
 class StreamCourse final : public Course {
  public:
   StreamCourse(Track& track, const RaceSpec& spec, double density) : track_(track), spec_(spec) {
@@ -112,6 +108,10 @@ class AccumulatorCourse final : public Course {
 };
 
 }  // namespace
+
+std::uint64_t share_of(std::uint64_t dimension, double density) {
+  return static_cast<std::uint64_t>(std::llround(density * static_cast<double>(dimension)));
+}
 
 std::unique_ptr<Course> make_stream_course(Track& track, const RaceSpec& spec, double density) {
   return std::make_unique<StreamCourse>(track, spec, density);

@@ -19,6 +19,9 @@ class Course {
   virtual std::string fault_of(const Lap& lap) = 0;
 };
 
+/// `density` of `dimension` values, rounded.
+std::uint64_t share_of(std::uint64_t dimension, double density);
+
 /// Sparse streams, and dense ones for dense rows; results are compared with the serial sum.
 std::unique_ptr<Course> make_stream_course(Track& track, const RaceSpec& spec, double density);
 /// Dense gradients of which `density` is to be delivered; what is delivered and what stays must be what was there.

@@ -42,6 +42,7 @@ int main(int argc, char** argv) {
   tulle::cli::add_bench_allreduce_command(*bench, action);
   tulle::cli::add_bench_select_command(*bench, action);
   tulle::cli::add_bench_codec_command(*bench, action);
+  tulle::cli::add_simulate_command(app, action);
   tulle::cli::add_encode_command(app, action);
   tulle::cli::add_decode_command(app, action);
   CLI::App* const train = app.add_subcommand("train", "Train models");

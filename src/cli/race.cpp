@@ -81,7 +81,7 @@ class Race {
   }
 
   void run_once(Contender& contender, bool is_timed) {
-    const CallOptions options = options_of(contender.row);
+    const CallOptions options = options_of(spec_, contender.row);
     wait_for_all();
     const std::uint64_t wire_before = has_wire_counter() ? wire_bytes_sent() : 0;
     const Lap lap = course_->run(contender.row, options, contender.states);
@@ -90,21 +90,6 @@ class Race {
     if (contender.checked.insert(contender.row.chosen).second) verify(contender.row, lap);
     count(contender, lap, is_timed);  // in which ranks meet, so the lap's messages have left
     if (is_timed && has_wire_counter()) contender.wire_bytes += wire_bytes_sent() - wire_before;
-  }
-
-  CallOptions options_of(const RaceRow& row) const {
-    CallOptions options{.algorithm = row.algorithm,
-                        .op = spec_.op,
-                        .index_coding = spec_.index_coding,
-                        .value_coding = spec_.value_coding,
-                        .codes_contributions = spec_.codes_contributions,
-                        .residual = spec_.residual,
-                        .teams = spec_.teams,
-                        .team_gather = spec_.team_gather,
-                        .deadline_seconds = spec_.deadline_seconds,
-                        .checksum = spec_.checksum};
-    if (spec_.takes == Takes::accumulator) options.k = row.nnz;
-    return options;
   }
 
   void wait_for_all() { track_.agree({0}, Op::max()); }
@@ -124,23 +109,14 @@ class Race {
   }
 
   void count(Contender& contender, const Lap& lap, bool is_timed) {
-    std::uint64_t most_bytes = 0, bytes = 0, messages = 0, most_data = 0, most_messages = 0;
-    double depth = 0, select_seconds = 0;
-    for (const Outcome& outcome : lap.outcomes) {
-      most_bytes = std::max(most_bytes, outcome.counts.bytes_sent);
-      most_data = std::max({most_data, outcome.counts.data_bytes_sent, outcome.counts.data_bytes_received});
-      most_messages = std::max(most_messages, outcome.counts.messages_sent);
-      depth = std::max<double>(depth, outcome.counts.depth);
-      select_seconds = std::max(select_seconds, outcome.select_seconds);
-      bytes += outcome.counts.bytes_sent;
-      messages += outcome.counts.messages_sent;
-    }
-    const std::vector<double> largest =
-        track_.agree({lap.seconds, static_cast<double>(most_bytes), static_cast<double>(most_data),
-                      static_cast<double>(most_messages), depth, select_seconds},
-                     Op::max());
+    RaceRow local;
+    count_lap(local, lap);
+    const std::vector<double> largest = track_.agree(
+        {lap.seconds, static_cast<double>(*local.bytes_sent_max), static_cast<double>(local.data_bytes_max),
+         static_cast<double>(local.messages_max), static_cast<double>(local.depth), local.select_seconds},
+        Op::max());
     const std::vector<double> sums =
-        track_.agree({static_cast<double>(bytes), static_cast<double>(messages)}, Op::sum());
+        track_.agree({static_cast<double>(*local.bytes_sent_total), static_cast<double>(local.messages)}, Op::sum());
     if (is_timed) contender.seconds.push_back(largest[0]);
     if (is_timed) contender.select_seconds.push_back(largest[5]);
     contender.row.data_bytes_max = static_cast<std::uint64_t>(largest[2]);
@@ -190,6 +166,35 @@ RaceInput race_input_from(std::string_view name) {
   if (name == "matching") return RaceInput::matching;
   if (name == "sparse") return RaceInput::sparse;
   throw Error(ErrorKind::bad_input, fmt::format("no input is called '{}'; there are matching, sparse", name));
+}
+
+CallOptions options_of(const RaceSpec& spec, const RaceRow& row) {
+  CallOptions options{.algorithm = row.algorithm,
+                      .op = spec.op,
+                      .index_coding = spec.index_coding,
+                      .value_coding = spec.value_coding,
+                      .codes_contributions = spec.codes_contributions,
+                      .residual = spec.residual,
+                      .teams = spec.teams,
+                      .team_gather = spec.team_gather,
+                      .deadline_seconds = spec.deadline_seconds,
+                      .checksum = spec.checksum};
+  if (spec.takes == Takes::accumulator) options.k = row.nnz;
+  return options;
+}
+
+void count_lap(RaceRow& row, const Lap& lap) {
+  row.bytes_sent_max = row.bytes_sent_total = 0;
+  for (const Outcome& outcome : lap.outcomes) {
+    const Counts& counts = outcome.counts;
+    row.bytes_sent_max = std::max(*row.bytes_sent_max, counts.bytes_sent);
+    row.data_bytes_max = std::max({row.data_bytes_max, counts.data_bytes_sent, counts.data_bytes_received});
+    row.messages_max = std::max(row.messages_max, counts.messages_sent);
+    row.depth = std::max<std::uint64_t>(row.depth, counts.depth);
+    row.select_seconds = std::max(row.select_seconds, outcome.select_seconds);
+    *row.bytes_sent_total += counts.bytes_sent;
+    row.messages += counts.messages_sent;
+  }
 }
 
 bool wants_dense_input(std::string_view algorithm) {

@@ -77,6 +77,11 @@ struct RaceRow {
   std::string failure;  ///< why not
 };
 
+/// How a row's allreduce is called.
+CallOptions options_of(const RaceSpec& spec, const RaceRow& row);
+/// What the local ranks of a lap did: the most of one, and sums.
+void count_lap(RaceRow& row, const Lap& lap);
+
 /// True for rows that only know dense vectors. They are given dense inputs: making them is not what is timed.
 bool wants_dense_input(std::string_view algorithm);
 

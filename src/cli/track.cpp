@@ -57,6 +57,7 @@ Lap SimTrack::run_ranks(std::size_t ranks,
   SimWorld world(options_);
   world.run(program);
   lap.seconds = world.elapsed_seconds();
+  lap.totals = world.totals();
   return lap;
 }
 

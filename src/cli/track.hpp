@@ -19,6 +19,7 @@ namespace tulle::cli {
 struct Lap {
   std::vector<Outcome> outcomes;  ///< of each local rank
   double seconds = 0;             ///< of the slowest local rank
+  SimTotals totals;               ///< of all ranks; counted in simulation alone
 };
 
 class Track {

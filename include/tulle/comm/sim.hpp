@@ -2,16 +2,19 @@
 //
 // Port model: every rank has one full-duplex port. A message of L bytes occupies the sender's port for β·L, its first
 // byte arrives α later, and it then occupies the receiver's port for β·L. A single message takes α + β·L; the many
-// messages of a split phase, or those that meet at the root of a tree, queue. Computation is charged to the rank's
-// clock by the items that kernels report. Payloads are shared, not copied: a block that a thousand ranks forward exists once.
+// messages of a split phase, or those that meet at the root of a tree, queue. Where a Network is given, ranks of a node
+// share its port, and leaf switches have uplinks. Computation is charged to the rank's clock by the items that kernels
+// report. Payloads are shared, not copied: a block that a thousand ranks forward exists once.
 #pragma once
 
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "tulle/comm/communicator.hpp"
+#include "tulle/comm/network.hpp"
 
 namespace tulle {
 
@@ -28,19 +31,23 @@ struct SimOptions {
   Profile profile;
   std::uint64_t seed = 1;
   SimFaults faults;
+  std::optional<Network> network;  ///< unset: flat_network(profile). Set: its α and β instead of the profile's
 };
 
 /// What all ranks together did.
 struct SimTotals {
   std::uint64_t messages = 0;
   std::uint64_t bytes = 0;
-  std::uint64_t faults = 0;  ///< messages dropped, truncated or corrupted
+  std::uint64_t faults = 0;              ///< messages dropped, truncated or corrupted
+  std::uint64_t busiest_port_bytes = 0;  ///< through the port and direction that was occupied longest
+  double busiest_port_seconds = 0;       ///< how long
 };
 
 class SimNetwork;
 
 class SimWorld {
  public:
+  /// Throws bad_input for a network that is not valid.
   explicit SimWorld(const SimOptions& options);
   ~SimWorld();
 

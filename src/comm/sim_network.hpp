@@ -1,0 +1,84 @@
+// The wires, the clocks of all ranks, and the events that are still to come.
+#pragma once
+
+#include <limits>
+#include <vector>
+
+#include "comm/sim_events.hpp"
+#include "comm/sim_faults.hpp"
+#include "comm/sim_parcel.hpp"
+#include "comm/sim_ports.hpp"
+#include "tulle/base/philox.hpp"
+#include "tulle/comm/sim.hpp"
+
+namespace tulle {
+
+class SimNetwork {
+ public:
+  /// REQUIRES: `network` is valid for options.ranks.
+  SimNetwork(const SimOptions& options, const Network& network);
+
+  void attach(int rank, MessageSink& sink) { at(rank).sink = &sink; }
+  double now(int rank) { return std::max(at(rank).clock, timer_time_); }
+  void charge(int rank, double seconds) { at(rank).clock += seconds * at(rank).slowness; }
+  void set_timer(int rank, double seconds);
+  void send(int source, int target, Message message);
+  /// Handles the next event. False where there is none.
+  bool step();
+
+  int ranks() const { return options_.ranks; }
+  int node_of(int rank) const { return network_.node_of(rank); }
+  Profile profile() const { return network_.profile(options_.profile); }
+  double elapsed_seconds() const;
+  SimTotals totals() const;
+
+ private:
+  struct Rank {
+    MessageSink* sink = nullptr;
+    double clock = 0;
+    double slowness = 1;                                     // of computation
+    double timer = std::numeric_limits<double>::infinity();  // the earliest that is set
+  };
+  struct Flight {
+    SimTransfer transfer;
+    SimParcel parcel;
+    bool is_lost = false;
+  };
+
+  // What is sent and not delivered, in places that are used again.
+  class Flights {
+   public:
+    std::uint32_t put(Flight flight);
+    Flight& at(std::uint32_t place) { return chunks_[place / kChunk][place % kChunk]; }
+    Flight take(std::uint32_t place);
+
+   private:
+    static constexpr std::uint32_t kChunk = 256;  // places that are made at once, and never moved
+    void add_chunk();
+
+    PoolVector<PoolVector<Flight>> chunks_;
+    PoolVector<std::uint32_t> free_;
+  };
+
+  Rank& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+  std::size_t lanes() const { return ports_.count() + static_cast<std::size_t>(options_.ranks); }
+  std::uint32_t lane_of_rank(int rank) const {
+    return static_cast<std::uint32_t>(ports_.count()) + static_cast<std::uint32_t>(rank);
+  }
+  void move_on(const SimEvent& event);
+  void deliver(const SimEvent& event);
+  void ring(const SimEvent& event);
+
+  SimOptions options_;
+  Network network_;
+  Philox random_;
+  SimFaultInjector faults_;
+  SimPorts ports_;
+  std::vector<Rank> ranks_;
+  SimEvents events_;
+  Flights flights_;
+  double timer_time_ = 0;
+  SimTotals totals_;
+};
+
+}  // namespace tulle

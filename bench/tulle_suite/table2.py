@@ -28,12 +28,15 @@ class Case:
 
 
 def cases(scale=1.0):
-    """Two steps an epoch or more for URL-like rows, one or more for webspam-like ones, which are 30 times as long."""
-    url, webspam, large_webspam, few = (
-        (kind, max(int(rows * scale), 40))
-        for kind, rows in (("url", 256000), ("webspam", 32000), ("webspam", 128000), ("url", 3000)))
-    yield Case((url[0], max(int(80000 * scale), 40)), "lab", 8, paper=(12.65, 23.81))
-    yield Case((webspam[0], max(int(16000 * scale), 40)), "lab", 8, paper=(20.26, 25.75))
+    """URL-like rows make at least two steps an epoch, webspam-like ones, which are 30 times as long, at least one."""
+
+    def like(kind, rows):
+        return kind, max(int(rows * scale), 40)
+
+    url, webspam, few = like("url", 256000), like("webspam", 32000), like("url", 3000)
+    webspam_for_128 = like("webspam", 128000)
+    yield Case(like("url", 80000), "lab", 8, paper=(12.65, 23.81))
+    yield Case(like("webspam", 16000), "lab", 8, paper=(20.26, 25.75))
     yield Case(few, "lab", 8, "scd")
     yield Case(few, "aries", 8, "scd", paper=(1.8, 5.3))
     yield Case(url, "gige", 8, paper=(12.65, 23.81))
@@ -45,9 +48,9 @@ def cases(scale=1.0):
     yield Case(url, "gige", 32)
     yield Case(webspam, "gige", 32)
     yield Case(url, "aries", 128, paper=(1.97, 2.00))
-    yield Case(large_webspam, "aries", 128, paper=(3.56, 5.80))
+    yield Case(webspam_for_128, "aries", 128, paper=(3.56, 5.80))
     yield Case(url, "gige", 128)
-    yield Case(large_webspam, "gige", 128)
+    yield Case(webspam_for_128, "gige", 128)
 
 
 def command(case, program, data, settings, json_path):
@@ -60,7 +63,7 @@ def command(case, program, data, settings, json_path):
     if is_lab:
         return [LAB, "with", "--hosts", str(case.ranks), "--rate", "1gbit", "--check", "--quiet", "--timeout", "1800",
                 "--", *own]
-    return [*own, "--transport", "sim", "--ranks", str(case.ranks), "--profile", case.network]
+    return [*own, "--transport", "sim", "--ranks", str(case.ranks), "--network", case.network]
 
 
 def runs_of(rows):
@@ -115,9 +118,9 @@ def make_data(program, directory, kind, rows):
     return path
 
 
-def measure(case, program, directory, settings):
+def measure(case, program, settings):
     """The exit code, and the result where that is 0."""
-    data = make_data(program, directory, *case.data)
+    data = make_data(program, settings.data, *case.data)
     with tempfile.TemporaryDirectory() as scratch:
         lines = os.path.join(scratch, "epochs.jsonl")
         code = subprocess.run(command(case, program, data, settings, lines), stdout=subprocess.DEVNULL,

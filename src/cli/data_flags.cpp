@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/progress.hpp"
 #include "cli/flags.hpp"
 #include "cli/numbers.hpp"
 #if TULLE_HAVE_MPI
@@ -52,6 +53,18 @@ void add_data_flags(CLI::App& command, linear::DataOptions& options) {
   command.add_flag("--skip-bad", options.text.skip_bad, "count lines that are wrong instead of stopping at the first");
   add(command, "--memory", "BYTES", "for the rows of a rank; the rest is read in every pass (4G)",
       [&](const std::string& text) { options.memory_bytes = parse_count(text); });
+}
+
+linear::Dataset open_data(const std::string& path, TransportChoice transport, linear::DataOptions options,
+                          int rank) {
+  std::optional<Progress> progress;
+  std::uint64_t rows_read = 0;
+  if (rank == 0) progress.emplace("reading", 0);
+  options.on_rows = [&](std::uint64_t rows) {
+    rows_read += rows;
+    if (progress) progress->advance(rows, fmt::format("{} rows", rows_read));
+  };
+  return linear::open_dataset(open_reader(path, transport), options);
 }
 
 linear::ReaderPtr open_reader(const std::string& path, TransportChoice transport) {

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "cli/track.hpp"
+#include "tulle/comm/network.hpp"
 #include "tulle/linear/waiting.hpp"
 
 namespace tulle::cli {
@@ -31,8 +32,8 @@ std::string mpi_library();
 
 struct LaunchOptions {
   TransportChoice transport = TransportChoice::threads;
-  int ranks = 4;    ///< of threads and sim; mpirun decides otherwise
-  Profile profile;  ///< of sim
+  int ranks = 4;                   ///< of threads and sim; mpirun decides otherwise
+  std::optional<Network> network;  ///< of sim
 };
 
 /// Runs `body` once for each thread or process that speaks for ranks. Gives what `body` gives to the leader, and 0 to

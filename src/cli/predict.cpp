@@ -65,7 +65,7 @@ std::string summary(const linear::LinearModel& model, const linear::Evaluation& 
 
 int predict(const PredictFlags& flags) {
   const linear::LinearModel model = linear::load_model(*open_reader(flags.model_path));
-  linear::Dataset data = linear::open_dataset(open_reader(flags.data_path), flags.data);
+  linear::Dataset data = open_data(flags.data_path, TransportChoice::threads, flags.data);
   if (flags.out_path) write_predictions(flags, data, model);
   run_threads(1, [&](Communicator& communicator) {
     fmt::print("{}", summary(model, linear::evaluate(communicator, data, model), flags.json));

@@ -42,19 +42,18 @@ struct Data {
 };
 
 // Coordinate descent wants all rows on every rank; measuring divides them in any case.
-Data open_data(const TrainFlags& flags, linear::Part part) {
+Data open_parts(const TrainFlags& flags, linear::Part part) {
   linear::DataOptions options = flags.data;
   const bool is_replicated = flags.train.solver == linear::Solver::scd;
   options.part = is_replicated ? linear::Part{} : part;
-  linear::Dataset all = linear::open_dataset(open_reader(flags.data_path, flags.launch.transport), options);
+  linear::Dataset all = open_data(flags.data_path, flags.launch.transport, options, part.index);
   if (flags.test_path) {
     options.part = part;
-    return {.train = std::move(all),
-            .held_out = linear::open_dataset(open_reader(*flags.test_path, flags.launch.transport), options)};
+    return {.train = std::move(all), .held_out = open_data(*flags.test_path, flags.launch.transport, options, part.index)};
   }
   if (flags.held_out_share == 0) return {.train = std::move(all)};
   auto [held_out, rest] = all.split(flags.held_out_share, flags.train.seed);
-  return {.train = std::move(rest), .held_out = std::move(held_out)};
+  return {.train = std::move(rest), .held_out = is_replicated ? held_out.divided(part) : std::move(held_out)};
 }
 
 // What simulated ranks share in each of several runs, for as long as one of them is in it.
@@ -85,6 +84,7 @@ class Screen {
 
   void begin(const Data& opened) {
     const linear::Dataset& data = opened.train;
+    if (flags_.launch.network) print(fmt::format("network {}\n", describe(*flags_.launch.network)));
     print(fmt::format("{} on {} ranks over {}, {} aggregation: rank 0 has {} rows of {} features, opened in {}\n",
                       flags_.model_name, run_.ranks, run_.transport, run_.aggregation, data.rows(), data.features(),
                       format_seconds(opened.read_seconds)));
@@ -143,7 +143,7 @@ Task<int> train_rank(Communicator communicator, linear::Waiting waiting, const T
   std::optional<Data> data;
   try {
     const auto start = std::chrono::steady_clock::now();
-    data = open_data(flags, {communicator.rank(), communicator.size()});
+    data = open_parts(flags, {communicator.rank(), communicator.size()});
     data->read_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   } catch (const Error&) {
     failure = std::current_exception();
@@ -165,7 +165,7 @@ Task<int> train_rank(Communicator communicator, linear::Waiting waiting, const T
 constexpr const char* kExamples = R"(Examples:
   tulle train linear --data a9a.xz --model logistic --l2 1e-4 --hold-out 10% --out a9a.model
   mpirun -np 8 tulle train linear --data url.tcsr --test url.t.tcsr --aggregation dense,sparse --json epochs.jsonl
-  tulle train linear --data url.tcsr --transport sim --ranks 32 --profile aries
+  tulle train linear --data url.tcsr --transport sim --ranks 128 --network aries
 )";
 
 }  // namespace
@@ -175,9 +175,9 @@ void add_train_linear_command(CLI::App& parent, Action& action) {
   command->footer(kExamples);
   const auto flags = std::make_shared<TrainFlags>();
   add_train_flags(*command, *flags);
-  command->callback([flags, &action] {
+  command->callback([flags, command, &action] {
     const Job job = this_job();
-    finish(*flags, job);
+    finish(*flags, *command, job);
     const auto json = flags->json_path && job.prints()
                           ? told_by("--json", [&] { return std::make_shared<JsonLines>(*flags->json_path); })
                           : nullptr;

@@ -56,6 +56,7 @@ std::string epoch_json(const TrainFlags& flags, const TrainRun& run, const linea
                            {"aggregation", run.aggregation},
                            {"ranks", run.ranks},
                            {"transport", run.transport},
+                           {"network", flags.launch.network ? flags.launch.network->name : ""},
                            {"staleness", flags.train.staleness},
                            {"epoch", metrics.epoch},
                            {"steps", metrics.steps},

@@ -45,6 +45,7 @@ Dataset read_text(const ReaderPtr& reader, const DataOptions& options) {
   const std::uint64_t bad_lines = read_lines(reader, options.part, parse, options.text.skip_bad, [&](Rows rows) {
     features = std::max(features, rows.features());
     bytes += rows.bytes();
+    if (options.on_rows) options.on_rows(rows.size());
     if (bytes > options.memory_bytes) {
       throw Error(ErrorKind::bad_input,
                   fmt::format("{}: more than {} bytes of rows; 'tulle convert' makes a file that is read in passes",
@@ -94,6 +95,11 @@ std::pair<Dataset, Dataset> Dataset::split(double share, std::uint64_t seed) con
   const auto is_in = [=](std::size_t block, std::uint32_t row) { return is_in_share(seed, block, row, share); };
   return {filtered(*this, is_in),
           filtered(*this, [=](std::size_t block, std::uint32_t row) { return !is_in(block, row); })};
+}
+
+Dataset Dataset::divided(Part part) const {
+  const auto count = static_cast<std::size_t>(part.count), index = static_cast<std::size_t>(part.index);
+  return filtered(*this, [=](std::size_t block, std::uint32_t row) { return (block + row) % count == index; });
 }
 
 std::uint64_t read_lines(const ReaderPtr& reader, Part part, const ParseLine& parse, bool skip_bad,

@@ -1,5 +1,7 @@
-// How it works. In a *step* every rank takes its next `batch_rows` rows, computes margins and the slopes of the loss,
-// and adds slope·row to a gradient. Behind the gradient's places travels a *tail* of a few numbers: how many rows,
+// How it works. In a *step* every rank takes its next rows, computes margins and the slopes of the loss, and adds
+// slope·row to a gradient. An epoch has as many steps as it takes for no rank to have more than `batch_rows` in one,
+// and a rank's rows are spread evenly over them: a small last batch would be a noisy one, and a rank with few rows
+// would have no say in the later steps. Behind the gradient's places travels a *tail* of a few numbers: how many rows,
 // their loss, and votes to stop or to save. So one allreduce gives all ranks the same sum and the same decisions, and a
 // rank that has run out of rows still takes part. The sum is applied at once, or, with a staleness of τ, when τ more
 // steps have begun. Sums are applied in order and never sooner, so that a run can be repeated.
@@ -26,6 +28,7 @@ class Sgd final : public Method {
         layout_{vectors_of(session.facts.labels.size()), session.facts.features},
         class_weights_(class_weights(session.facts, session.options)),
         row_(session.group.row_of(session.options.aggregation)),
+        rows_(data.rows()),
         steps_of_epoch_((session.facts.largest_part + options_.batch_rows - 1) / options_.batch_rows),
         cursor_(data, options_.seed + static_cast<std::uint64_t>(session.group.rank()) * 0x9E3779B97F4A7C15u,
                 options_.shuffle),
@@ -49,7 +52,9 @@ class Sgd final : public Method {
     return options_.schedule == Schedule::adagrad ? make_adagrad_weights(layout_, options_.penalty)
                                                   : make_scaled_weights(layout_, options_.penalty);
   }
-  AnyStream compute_gradient();
+  /// Of the epoch, that this rank takes before `step`.
+  std::uint64_t rows_before(std::uint64_t step) const;
+  AnyStream compute_gradient(std::uint64_t rows);
   double add_vector(std::size_t vector);
   Task<AnyStream> sum(AnyStream gradient);
   void apply(const AnyStream& sum);
@@ -61,7 +66,7 @@ class Sgd final : public Method {
   GradientLayout layout_;
   std::vector<double> class_weights_;
   std::string row_;
-  std::uint64_t steps_of_epoch_;
+  std::uint64_t rows_, steps_of_epoch_;
   BatchCursor cursor_;
   std::shared_ptr<Replicas> replicas_;
   GradientAccumulator& gradient_;
@@ -75,10 +80,10 @@ class Sgd final : public Method {
 Task<> Sgd::run_epoch() {
   Position& position = session_.position;
   const std::uint64_t done = position.step_of_epoch;
-  cursor_.begin_epoch(static_cast<std::uint64_t>(position.epoch), done * options_.batch_rows);
+  cursor_.begin_epoch(static_cast<std::uint64_t>(position.epoch), rows_before(done));
   const auto staleness = static_cast<std::size_t>(options_.staleness);
   for (std::uint64_t step = done; step < steps_of_epoch_ && !session_.is_stopping; ++step) {
-    AnyStream gradient = compute_gradient();
+    AnyStream gradient = compute_gradient(rows_before(step + 1) - rows_before(step));
     if (staleness == 0) {
       const AnyStream total = co_await sum(std::move(gradient));
       apply(total);
@@ -114,9 +119,13 @@ Task<> Sgd::apply_pending() {
   }
 }
 
-AnyStream Sgd::compute_gradient() {
+std::uint64_t Sgd::rows_before(std::uint64_t step) const {
+  return static_cast<std::uint64_t>(static_cast<unsigned __int128>(rows_) * step / steps_of_epoch_);
+}
+
+AnyStream Sgd::compute_gradient(std::uint64_t rows) {
   try {
-    cursor_.next(options_.batch_rows, batch_);
+    cursor_.next(rows, batch_);
   } catch (const Error&) {  // a damaged block: the others are told by the vote
     session_.failure = std::current_exception();
     batch_.clear();

@@ -97,9 +97,10 @@ TEST(Scd, TakesTheSameWayWithDenseAndSparseAllgather) {
   EXPECT_EQ(dense.algorithm, "dense_allgather");
   EXPECT_EQ(sparse.algorithm, "sparse_allgather");
   EXPECT_LT(sparse.epochs[2].bytes, dense.epochs[2].bytes);
-  // Two thirds of the vector in each of 3·⌈400/3/7⌉ iterations, and little else.
+  // Two thirds of the vector in each of 3·⌈400/3/7⌉ iterations, and heads. An allreduce would send twice as much.
   const double slices = 3 * 20 * 2.0 / 3 * 400 * sizeof(float);
-  EXPECT_NEAR(dense.epochs[2].bytes, slices, 0.1 * slices);
+  EXPECT_GT(dense.epochs[2].bytes, slices);
+  EXPECT_LT(dense.epochs[2].bytes, 1.2 * slices);
 }
 
 TEST(Scd, GoesOnFromACheckpoint) {

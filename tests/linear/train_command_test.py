@@ -47,7 +47,7 @@ class TrainCommand(unittest.TestCase):
             self.assertEqual(len(lines.readlines()), 4001)
 
     def test_compares_aggregations_in_a_closing_table(self):
-        compared = self.train("--transport", "sim", "--ranks", "8", "--profile", "gige", "--epochs", "1",
+        compared = self.train("--transport", "sim", "--ranks", "8", "--network", "gige", "--epochs", "1",
                               "--batch", "100", "--aggregation", "dense,sparse")
         dense, sparse = [line.split() for line in compared.stdout.splitlines()[-2:]]
         self.assertEqual((dense[:2], sparse[:2]), (["dense", "dense_rabenseifner"], ["sparse", "ssar_split_allgather"]))

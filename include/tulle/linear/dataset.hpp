@@ -23,6 +23,7 @@ struct DataOptions {
   Part part;
   TextOptions text;
   std::uint64_t memory_bytes = std::uint64_t{4} << 30;  ///< of rows kept; what does not fit is read in every pass
+  std::function<void(std::uint64_t rows)> on_rows;      ///< so many more were read from text
 };
 
 class Dataset {
@@ -60,6 +61,8 @@ class Dataset {
 
   /// Two sets: about `share` of the rows, drawn by `seed`, and the others.
   std::pair<Dataset, Dataset> split(double share, std::uint64_t seed) const;
+  /// One of `part.count` sets that divide the rows between them, in about equal shares.
+  Dataset divided(Part part) const;
 
  private:
   std::uint64_t features_ = 0;

@@ -74,7 +74,7 @@ struct TrainOptions {
   double tolerance = 0;  ///< stop when the loss (held out, where there is some) falls by a smaller share than this …
   int patience = 2;      ///< … for so many epochs
 
-  std::uint32_t batch_rows = 1000;  ///< of each rank
+  std::uint32_t batch_rows = 1000;  ///< at most, of each rank in a step
   double rate = 0.1;
   double decay = 0.1;
   Schedule schedule = Schedule::adagrad;

@@ -70,7 +70,7 @@ void add_sgd_flags(CLI::App& command, TrainFlags& flags) {
   linear::TrainOptions& train = flags.train;
   add_int(command, "--batch", "at most so many rows of each rank in a step (1000)", 1, 1 << 24,
           [&](int number) { train.batch_rows = static_cast<std::uint32_t>(number); });
-  add_real(command, "--rate", "X", "learning rate at the beginning (0.1)", train.rate);
+  add_real(command, "--rate", "X", "learning rate at the beginning (0.2)", train.rate);
   add_real(command, "--decay", "X", "of schedules step and inverse (0.1)", train.decay);
   add(command, "--schedule", "constant|step|inverse|inverse_square_root|bold_driver|adagrad",
       "how the rate changes (adagrad)", [&](const std::string& text) { train.schedule = linear::schedule_from(text); });

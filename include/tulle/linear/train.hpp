@@ -75,7 +75,7 @@ struct TrainOptions {
   int patience = 2;      ///< … for so many epochs
 
   std::uint32_t batch_rows = 1000;  ///< at most, of each rank in a step
-  double rate = 0.1;
+  double rate = 0.2;
   double decay = 0.1;
   Schedule schedule = Schedule::adagrad;
   std::string aggregation = "auto";  ///< auto, sparse, dense (MPI's own where there is one) or a row of the registry

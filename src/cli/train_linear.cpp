@@ -39,6 +39,7 @@ struct Data {
   linear::Dataset train;
   std::optional<linear::Dataset> held_out;
   double read_seconds = 0;
+  double rows = 0, bad_lines = 0;  ///< of all ranks
 };
 
 // Coordinate descent wants all rows on every rank; measuring divides them in any case.
@@ -49,10 +50,12 @@ Data open_parts(const TrainFlags& flags, linear::Part part) {
   linear::Dataset all = open_data(flags.data_path, flags.launch.transport, options, part.index);
   if (flags.test_path) {
     options.part = part;
-    return {.train = std::move(all), .held_out = open_data(*flags.test_path, flags.launch.transport, options, part.index)};
+    return {.train = std::move(all),
+            .held_out = open_data(*flags.test_path, flags.launch.transport, options, part.index)};
   }
   if (flags.held_out_share == 0) return {.train = std::move(all)};
   auto [held_out, rest] = all.split(flags.held_out_share, flags.train.seed);
+  rest.set_bad_lines(all.bad_lines());
   return {.train = std::move(rest), .held_out = is_replicated ? held_out.divided(part) : std::move(held_out)};
 }
 
@@ -85,10 +88,11 @@ class Screen {
   void begin(const Data& opened) {
     const linear::Dataset& data = opened.train;
     if (flags_.launch.network) print(fmt::format("network {}\n", describe(*flags_.launch.network)));
-    print(fmt::format("{} on {} ranks over {}, {} aggregation: rank 0 has {} rows of {} features, opened in {}\n",
-                      flags_.model_name, run_.ranks, run_.transport, run_.aggregation, data.rows(), data.features(),
-                      format_seconds(opened.read_seconds)));
-    if (data.bad_lines() > 0) print(fmt::format("rank 0 skipped {} bad lines\n", data.bad_lines()));
+    print(fmt::format(
+        "{} on {} ranks over {}, {} aggregation: {} rows of {} features, {} of them on rank 0, opened in {}\n",
+        flags_.model_name, run_.ranks, run_.transport, run_.aggregation, opened.rows, data.features(), data.rows(),
+        format_seconds(opened.read_seconds)));
+    if (opened.bad_lines > 0) print(fmt::format("skipped {} bad lines\n", opened.bad_lines));
     print(table_.header());
   }
   void step(std::uint64_t done, std::uint64_t all) {
@@ -149,6 +153,11 @@ Task<int> train_rank(Communicator communicator, linear::Waiting waiting, const T
     failure = std::current_exception();
   }
   co_await linear::fail_together(communicator, waiting, failure);
+  const std::vector<double> mine{static_cast<double>(data->train.rows()), static_cast<double>(data->train.bad_lines())};
+  const std::vector<double> sums = co_await linear::sum_over_ranks(communicator, waiting, mine);
+  const double copies = flags.train.solver == linear::Solver::scd ? communicator.size() : 1;
+  data->rows = sums[0] / copies;
+  data->bad_lines = sums[1] / copies;
   std::vector<TrainRun> runs;
   for (std::size_t i = 0; i < flags.aggregations.size(); ++i) {
     std::shared_ptr<linear::Replicas> replicas = shared.of(i);

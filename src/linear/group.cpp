@@ -129,6 +129,12 @@ Task<> Group::fail_together(std::exception_ptr error) {
   throw Error(ErrorKind::bad_input, told);
 }
 
+Task<std::vector<double>> sum_over_ranks(Communicator communicator, Waiting waiting, std::vector<double> values) {
+  Group group(std::move(communicator), waiting);
+  std::vector<double> sums = co_await group.agree(std::move(values));
+  co_return sums;
+}
+
 Task<> fail_together(Communicator communicator, Waiting waiting, std::exception_ptr error) {
   Group group(std::move(communicator), waiting);
   co_await group.fail_together(error);

@@ -61,6 +61,10 @@ class TrainCommand(unittest.TestCase):
             refused = run("train", "linear", "--data", self.path("bad.svm"), *flags)
             self.assertEqual(refused.returncode, 1)
             self.assertIn("bad.svm:3:5: expected a finite number", refused.stderr)
+        skipped = run("train", "linear", "--data", self.path("bad.svm"), "--ranks", "2", "--skip-bad", "--epochs", "1",
+                      "--hold-out", "0.1%")
+        self.assertIn("skipped 1 bad lines", skipped.stdout)  # whichever rank met it
+        self.assertIn("2 rows of 2 features", skipped.stdout)
         converted = run("convert", "--skip-bad", self.path("bad.svm"), self.path("good.tcsr"))
         self.assertIn("skipped 1 bad lines", converted.stdout)
 

@@ -69,7 +69,7 @@ Task<linear::Dataset> open_part(Communicator communicator, linear::Waiting waiti
   try {
     linear::DataOptions options = flags.data;
     options.part = {communicator.rank(), communicator.size()};
-    data = linear::open_dataset(open_reader(flags.data_path, flags.launch.transport), options);
+    data = open_data(flags.data_path, flags.launch.transport, options, communicator.rank());
   } catch (const Error&) {
     failure = std::current_exception();
   }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/progress.hpp"
 #include "cli/flags.hpp"
 #include "cli/numbers.hpp"
 #if TULLE_HAVE_MPI
@@ -18,8 +19,18 @@ class MpiReader final : public linear::PositionalReader {
   const std::string& path() const override { return path_; }
   std::uint64_t size() const override { return size_; }
   void read_at(std::uint64_t offset, std::span<std::byte> bytes) const override { file_.read_at(offset, bytes); }
+  // Not by a thread: MPI may allow calls from one alone.
+  std::unique_ptr<linear::PendingRead> start_read_at(std::uint64_t offset, std::span<std::byte> bytes) const override {
+    return std::make_unique<Reading>(file_, offset, bytes);
+  }
 
  private:
+  struct Reading final : linear::PendingRead {
+    Reading(const MpiFile& file, std::uint64_t offset, std::span<std::byte> bytes) : reading(file, offset, bytes) {}
+    void finish() override { reading.finish(); }
+    MpiFile::Reading reading;
+  };
+
   std::string path_;
   MpiFile file_;
   std::uint64_t size_;
@@ -42,6 +53,18 @@ void add_data_flags(CLI::App& command, linear::DataOptions& options) {
   command.add_flag("--skip-bad", options.text.skip_bad, "count lines that are wrong instead of stopping at the first");
   add(command, "--memory", "BYTES", "for the rows of a rank; the rest is read in every pass (4G)",
       [&](const std::string& text) { options.memory_bytes = parse_count(text); });
+}
+
+linear::Dataset open_data(const std::string& path, TransportChoice transport, linear::DataOptions options,
+                          int rank) {
+  std::optional<Progress> progress;
+  std::uint64_t rows_read = 0;
+  if (rank == 0) progress.emplace("reading", 0);
+  options.on_rows = [&](std::uint64_t rows) {
+    rows_read += rows;
+    if (progress) progress->advance(rows, fmt::format("{} rows", rows_read));
+  };
+  return linear::open_dataset(open_reader(path, transport), options);
 }
 
 linear::ReaderPtr open_reader(const std::string& path, TransportChoice transport) {

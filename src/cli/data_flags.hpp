@@ -12,6 +12,10 @@ namespace tulle::cli {
 
 void add_data_flags(CLI::App& command, linear::DataOptions& options);
 
+/// A part of the rows of `path`; rank 0 shows how many have been read.
+linear::Dataset open_data(const std::string& path, TransportChoice transport, linear::DataOptions options,
+                          int rank = 0);
+
 /// A file, through MPI-IO where the ranks are MPI's.
 linear::ReaderPtr open_reader(const std::string& path, TransportChoice transport = TransportChoice::threads);
 

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "cli/track.hpp"
+#include "tulle/comm/network.hpp"
 #include "tulle/linear/waiting.hpp"
 
 namespace tulle::cli {
@@ -32,7 +33,7 @@ std::string mpi_library();
 struct LaunchOptions {
   TransportChoice transport = TransportChoice::threads;
   int ranks = 4;                            ///< of threads and sim; mpirun decides otherwise
-  Profile profile;                          ///< of sim
+  std::optional<Network> network;           ///< of sim
   std::optional<std::string> profile_path;  ///< a file that mpi and threads load, as rank 0 reads it
 };
 

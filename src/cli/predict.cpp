@@ -37,14 +37,13 @@ File create(const std::string& path) {
 void write_predictions(const PredictFlags& flags, linear::Dataset& data, const linear::LinearModel& model) {
   const File file = create(*flags.out_path);
   if (flags.probabilities) fmt::print(file.get(), "label {}\n", fmt::join(model.classes, " "));
-  for (std::size_t block = 0; block < data.blocks(); ++block) {
-    const auto rows = data.block(block);
-    for (std::size_t row = 0; row < rows->size(); ++row) {
-      fmt::print(file.get(), "{}", model.predict((*rows)[row]));
-      if (flags.probabilities) fmt::print(file.get(), " {:.6g}", fmt::join(model.probabilities((*rows)[row]), " "));
+  data.for_each_block([&](const linear::Rows& rows) {
+    for (std::size_t row = 0; row < rows.size(); ++row) {
+      fmt::print(file.get(), "{}", model.predict(rows[row]));
+      if (flags.probabilities) fmt::print(file.get(), " {:.6g}", fmt::join(model.probabilities(rows[row]), " "));
       fmt::print(file.get(), "\n");
     }
-  }
+  });
   if (std::fflush(file.get()) != 0)
     throw Error(ErrorKind::system, fmt::format("{}: cannot be written", *flags.out_path));
 }
@@ -66,7 +65,7 @@ std::string summary(const linear::LinearModel& model, const linear::Evaluation& 
 
 int predict(const PredictFlags& flags) {
   const linear::LinearModel model = linear::load_model(*open_reader(flags.model_path));
-  linear::Dataset data = linear::open_dataset(open_reader(flags.data_path), flags.data);
+  linear::Dataset data = open_data(flags.data_path, TransportChoice::threads, flags.data);
   if (flags.out_path) write_predictions(flags, data, model);
   run_threads(1, [&](Communicator& communicator) {
     fmt::print("{}", summary(model, linear::evaluate(communicator, data, model), flags.json));

@@ -23,11 +23,18 @@ void set_model(TrainFlags& flags) {
   if (name == "lasso" && train.penalty.l2 != 0) reject("--l2", "lasso has none; elastic_net has both");
 }
 
-// The constants of the networks of SparCML's Table 2: Gigabit Ethernet, and Cray's Aries at 50 Gbit/s.
-Profile profile_from(const std::string& name) {
-  if (name == "gige") return {.alpha_seconds = 50e-6, .beta_seconds_per_byte = 8e-9};
-  if (name == "aries") return {.alpha_seconds = 1.5e-6, .beta_seconds_per_byte = 0.16e-9};
-  throw Error(ErrorKind::bad_input, fmt::format("'{}' is not one of gige, aries", name));
+// Flags that describe a network are for simulation, which has one in any case.
+void set_network(TrainFlags& flags, const CLI::App& command) {
+  if (flags.launch.transport == TransportChoice::sim) {
+    told_by("--network", [&] {
+      flags.launch.network = network_from(flags.network);
+      flags.launch.network->validate(flags.launch.ranks);
+    });
+    return;
+  }
+  for (const char* const flag : {"--network", "--ranks-per-node", "--fat-tree", "--straggler", "--slow-link"}) {
+    if (command.count(flag) > 0) reject(flag, "is for --transport sim");
+  }
 }
 
 linear::Solver solver_from(const std::string& name) {
@@ -61,9 +68,9 @@ void add_model_flags(CLI::App& command, TrainFlags& flags) {
 
 void add_sgd_flags(CLI::App& command, TrainFlags& flags) {
   linear::TrainOptions& train = flags.train;
-  add_int(command, "--batch", "rows of each rank in a step (1000)", 1, 1 << 24,
+  add_int(command, "--batch", "at most so many rows of each rank in a step (1000)", 1, 1 << 24,
           [&](int number) { train.batch_rows = static_cast<std::uint32_t>(number); });
-  add_real(command, "--rate", "X", "learning rate at the beginning (0.1)", train.rate);
+  add_real(command, "--rate", "X", "learning rate at the beginning (0.2)", train.rate);
   add_real(command, "--decay", "X", "of schedules step and inverse (0.1)", train.decay);
   add(command, "--schedule", "constant|step|inverse|inverse_square_root|bold_driver|adagrad",
       "how the rate changes (adagrad)", [&](const std::string& text) { train.schedule = linear::schedule_from(text); });
@@ -112,17 +119,13 @@ void add_train_flags(CLI::App& command, TrainFlags& flags) {
   add_real(command, "--damping", "X", "scd: divide steps by this (0: by what the data needs)", flags.train.damping);
   add_run_flags(command, flags);
   add_launch_flags(command, flags.launch_flags);
-  add(command, "--profile", "gige|aries", "the network that sim simulates", [&](const std::string& text) {
-    profile_from(text);
-    flags.profile = text;
-  });
+  add_network_flags(command, flags.network);
 }
 
-void finish(TrainFlags& flags, const Job& job) {
+void finish(TrainFlags& flags, const CLI::App& command, const Job& job) {
   set_model(flags);
   flags.launch = resolve_launch(flags.launch_flags, job);
-  if (flags.profile && flags.launch.transport != TransportChoice::sim) reject("--profile", "is for --transport sim");
-  if (flags.profile) flags.launch.profile = profile_from(*flags.profile);
+  set_network(flags, command);
   if (flags.train.checkpoint.resume && flags.train.checkpoint.path.empty()) reject("--resume", "needs --checkpoint");
   if (flags.test_path && flags.held_out_share > 0) reject("--hold-out", "and --test exclude each other");
   if (flags.aggregations.size() > 1 && !flags.train.checkpoint.path.empty()) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/flags.hpp"
+#include "cli/simulate_network.hpp"
 #include "tulle/linear/train.hpp"
 
 namespace tulle::cli {
@@ -25,12 +26,12 @@ struct TrainFlags {
 
   // As they were typed, until finish().
   std::string model_name = "logistic";
-  std::optional<std::string> profile;
+  NetworkFlags network;
   LaunchFlags launch_flags;
 };
 
 void add_train_flags(CLI::App& command, TrainFlags& flags);
-/// What flags mean together. Throws CLI::ValidationError naming the flag.
-void finish(TrainFlags& flags, const Job& job);
+/// What the flags of `command` mean together. Throws CLI::ValidationError naming the flag.
+void finish(TrainFlags& flags, const CLI::App& command, const Job& job);
 
 }  // namespace tulle::cli

@@ -39,23 +39,45 @@ struct Data {
   linear::Dataset train;
   std::optional<linear::Dataset> held_out;
   double read_seconds = 0;
+  double rows = 0, bad_lines = 0;  ///< of all ranks
 };
 
 // Coordinate descent wants all rows on every rank; measuring divides them in any case.
-Data open_data(const TrainFlags& flags, linear::Part part) {
+Data open_parts(const TrainFlags& flags, linear::Part part) {
   linear::DataOptions options = flags.data;
   const bool is_replicated = flags.train.solver == linear::Solver::scd;
   options.part = is_replicated ? linear::Part{} : part;
-  linear::Dataset all = linear::open_dataset(open_reader(flags.data_path, flags.launch.transport), options);
+  linear::Dataset all = open_data(flags.data_path, flags.launch.transport, options, part.index);
   if (flags.test_path) {
     options.part = part;
     return {.train = std::move(all),
-            .held_out = linear::open_dataset(open_reader(*flags.test_path, flags.launch.transport), options)};
+            .held_out = open_data(*flags.test_path, flags.launch.transport, options, part.index)};
   }
   if (flags.held_out_share == 0) return {.train = std::move(all)};
   auto [held_out, rest] = all.split(flags.held_out_share, flags.train.seed);
-  return {.train = std::move(rest), .held_out = std::move(held_out)};
+  rest.set_bad_lines(all.bad_lines());
+  return {.train = std::move(rest), .held_out = is_replicated ? held_out.divided(part) : std::move(held_out)};
 }
+
+// What simulated ranks share in each of several runs, for as long as one of them is in it.
+class SharedReplicas {
+ public:
+  explicit SharedReplicas(const TrainFlags& flags)
+      : runs_(flags.aggregations.size()),
+        shares_(flags.launch.transport == TransportChoice::sim && flags.train.solver == linear::Solver::sgd &&
+                flags.train.staleness == 0) {}
+
+  std::shared_ptr<linear::Replicas> of(std::size_t run) {
+    if (!shares_) return nullptr;
+    std::shared_ptr<linear::Replicas> replicas = runs_[run].lock();
+    if (!replicas) runs_[run] = replicas = linear::make_replicas();
+    return replicas;
+  }
+
+ private:
+  std::vector<std::weak_ptr<linear::Replicas>> runs_;
+  bool shares_;
+};
 
 // What rank 0 shows while it trains.
 class Screen {
@@ -65,10 +87,12 @@ class Screen {
 
   void begin(const Data& opened) {
     const linear::Dataset& data = opened.train;
-    print(fmt::format("{} on {} ranks over {}, {} aggregation: rank 0 has {} rows of {} features, opened in {}\n",
-                      flags_.model_name, run_.ranks, run_.transport, run_.aggregation, data.rows(), data.features(),
-                      format_seconds(opened.read_seconds)));
-    if (data.bad_lines() > 0) print(fmt::format("rank 0 skipped {} bad lines\n", data.bad_lines()));
+    if (flags_.launch.network) print(fmt::format("network {}\n", describe(*flags_.launch.network)));
+    print(fmt::format(
+        "{} on {} ranks over {}, {} aggregation: {} rows of {} features, {} of them on rank 0, opened in {}\n",
+        flags_.model_name, run_.ranks, run_.transport, run_.aggregation, opened.rows, data.features(), data.rows(),
+        format_seconds(opened.read_seconds)));
+    if (opened.bad_lines > 0) print(fmt::format("skipped {} bad lines\n", opened.bad_lines));
     print(table_.header());
   }
   void step(std::uint64_t done, std::uint64_t all) {
@@ -92,13 +116,14 @@ class Screen {
 };
 
 Task<TrainRun> train_once(Communicator communicator, linear::Waiting waiting, const TrainFlags& flags, Data& data,
-                          std::string aggregation, JsonLines* json) {
+                          std::string aggregation, std::shared_ptr<linear::Replicas> replicas, JsonLines* json) {
   TrainRun run{
       .aggregation = aggregation, .ranks = communicator.size(), .transport = communicator.engine()->transport().name()};
   Screen screen(flags, run, json);
   if (communicator.rank() == 0) screen.begin(data);
   linear::TrainOptions options = flags.train;
   options.aggregation = aggregation;
+  options.replicas = std::move(replicas);
   options.stop_requested = [] { return interrupted.load(); };
   options.on_epoch = [&](const linear::EpochMetrics& metrics) { screen.epoch(metrics); };
   options.on_step = [&](std::uint64_t done, std::uint64_t all) { screen.step(done, all); };
@@ -116,20 +141,29 @@ void finish_run(const TrainFlags& flags, const std::vector<TrainRun>& runs) {
   }
 }
 
-Task<int> train_rank(Communicator communicator, linear::Waiting waiting, const TrainFlags& flags, JsonLines* json) {
+Task<int> train_rank(Communicator communicator, linear::Waiting waiting, const TrainFlags& flags,
+                     SharedReplicas& shared, JsonLines* json) {
   std::exception_ptr failure;
   std::optional<Data> data;
   try {
     const auto start = std::chrono::steady_clock::now();
-    data = open_data(flags, {communicator.rank(), communicator.size()});
+    data = open_parts(flags, {communicator.rank(), communicator.size()});
     data->read_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   } catch (const Error&) {
     failure = std::current_exception();
   }
   co_await linear::fail_together(communicator, waiting, failure);
+  const std::vector<double> mine{static_cast<double>(data->train.rows()), static_cast<double>(data->train.bad_lines())};
+  const std::vector<double> sums = co_await linear::sum_over_ranks(communicator, waiting, mine);
+  const double copies = flags.train.solver == linear::Solver::scd ? communicator.size() : 1;
+  data->rows = sums[0] / copies;
+  data->bad_lines = sums[1] / copies;
   std::vector<TrainRun> runs;
-  for (const std::string& aggregation : flags.aggregations) {
-    TrainRun run = co_await train_once(communicator, waiting, flags, *data, aggregation, json);
+  for (std::size_t i = 0; i < flags.aggregations.size(); ++i) {
+    std::shared_ptr<linear::Replicas> replicas = shared.of(i);
+    std::string aggregation = flags.aggregations[i];
+    TrainRun run =
+        co_await train_once(communicator, waiting, flags, *data, std::move(aggregation), std::move(replicas), json);
     runs.push_back(std::move(run));
     if (runs.back().result.was_stopped) break;
   }
@@ -140,7 +174,7 @@ Task<int> train_rank(Communicator communicator, linear::Waiting waiting, const T
 constexpr const char* kExamples = R"(Examples:
   tulle train linear --data a9a.xz --model logistic --l2 1e-4 --hold-out 10% --out a9a.model
   mpirun -np 8 tulle train linear --data url.tcsr --test url.t.tcsr --aggregation dense,sparse --json epochs.jsonl
-  tulle train linear --data url.tcsr --transport sim --ranks 32 --profile aries
+  tulle train linear --data url.tcsr --transport sim --ranks 128 --network aries
 )";
 
 }  // namespace
@@ -150,16 +184,17 @@ void add_train_linear_command(CLI::App& parent, Action& action) {
   command->footer(kExamples);
   const auto flags = std::make_shared<TrainFlags>();
   add_train_flags(*command, *flags);
-  command->callback([flags, &action] {
+  command->callback([flags, command, &action] {
     const Job job = this_job();
-    finish(*flags, job);
+    finish(*flags, *command, job);
     const auto json = flags->json_path && job.prints()
                           ? told_by("--json", [&] { return std::make_shared<JsonLines>(*flags->json_path); })
                           : nullptr;
     action = [flags, json] {
       catch_interrupts();
+      SharedReplicas shared(*flags);
       return launch_tasks(flags->launch, [&](Communicator communicator, linear::Waiting waiting) {
-        return train_rank(std::move(communicator), waiting, *flags, json.get());
+        return train_rank(std::move(communicator), waiting, *flags, shared, json.get());
       });
     };
   });

@@ -40,7 +40,7 @@ std::string EpochTable::row(const linear::EpochMetrics& metrics) const {
   if (has_held_out_) {
     const linear::Evaluation& held_out = *metrics.held_out;
     cells.insert(cells.end(), {fmt::format("{:.5f}", held_out.loss), fmt::format("{:.4f}", held_out.accuracy),
-                               fmt::format("{:.5f}", held_out.auc)});
+                               held_out.auc > 0 ? fmt::format("{:.5f}", held_out.auc) : "-"});
   }
   cells.insert(cells.end(),
                {format_seconds(metrics.seconds), format_seconds(metrics.communication_seconds), bytes_text(metrics)});
@@ -56,6 +56,7 @@ std::string epoch_json(const TrainFlags& flags, const TrainRun& run, const linea
                            {"aggregation", run.aggregation},
                            {"ranks", run.ranks},
                            {"transport", run.transport},
+                           {"network", flags.launch.network ? flags.launch.network->name : ""},
                            {"staleness", flags.train.staleness},
                            {"epoch", metrics.epoch},
                            {"steps", metrics.steps},

@@ -160,7 +160,7 @@ void check_options(const Communicator& communicator, const Shape& shape, const C
 }
 
 void check_stream(OperationKind kind, const AnyStream& stream) {
-  if (stream.range() == Range{0, stream.dimension()}) return;
+  if (stream.range() == Range{0, stream.dimension()} || kind == OperationKind::allgather) return;
   throw Error(ErrorKind::bad_input, fmt::format("{} takes a stream of the whole dimension, not the block [{}, {})",
                                                 to_string(kind), stream.range().begin, stream.range().end));
 }

@@ -41,6 +41,8 @@ constexpr std::array kRegistry = {
               "dense, the transport's own allreduce (MPI_Allreduce)", "MPI 4.0"),
     TULLE_ROW(sparse_allgather, allgather, messages, sparse, false, false,
               "everyone gets everyone's stream; overlaps are reduced", "SparCML 4.1"),
+    TULLE_ROW(dense_allgather, allgather, messages, dense, false, true, "everyone gets everyone's block, dense",
+              "SparCML 6"),
     TULLE_ROW(reduce_scatter, reduce_scatter, messages, sparse, false, false, "everyone gets one block of the sum",
               "SparCML 4.1"),
     TULLE_ROW(reduce, reduce, messages, sparse, false, false, "the sum at one rank, by a binomial tree",

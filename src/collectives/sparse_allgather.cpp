@@ -1,14 +1,15 @@
 // sparse_allgather: everyone gets everyone's stream. SparCML, section 4.1.
 //
-// How it works. The streams travel in ⌈log2 P⌉ rounds (Bruck), encoded once and forwarded as they are. Where they lie
-// one after the other, as blocks of one vector do, they are *concatenated*; else they are reduced in rank order, so
-// that an index held by several ranks has the op's value. With sum the result is that of an allreduce.
+// How it works. The streams travel in ⌈log2 P⌉ rounds (Bruck), encoded once and forwarded as they are. Where they are
+// blocks of one vector, or lie one after the other by their indices, they are *concatenated*; else they are reduced in
+// rank order, so that an index held by several ranks has the op's value. With sum the result is that of an allreduce.
 //
 //   depth     ⌈log2 P⌉
 //   messages  ⌈log2 P⌉ per rank
 //   data      k·(P−1) pairs through each port
 
 #include "collectives/algorithms.hpp"
+#include "collectives/blocks.hpp"
 #include "collectives/cost.hpp"
 #include "collectives/gather.hpp"
 
@@ -43,6 +44,7 @@ void make_adjacent(std::span<Part> parts) {
 Task<Outcome> sparse_allgather(Operation& operation, Payload& payload, const CallOptions& options, AlgorithmState*) {
   Exchange exchange(operation, payload.stream, options);
   PoolVector<Part> parts = co_await gather_parts(exchange, Exchange::contribution(payload.stream), 0);
+  if (are_blocks(parts)) co_return exchange.outcome(exchange.concatenate(parts));
   if (!follow_one_another(parts)) co_return exchange.outcome(exchange.reduce_many(parts));
   make_adjacent(parts);
   co_return exchange.outcome(exchange.concatenate(parts));

@@ -259,11 +259,15 @@ void Engine::take_early_messages(Operation& operation) {
   const auto belongs = [&](const EarlyMessage& early) {
     return early.header.context == operation.context_->id && early.header.sequence == operation.sequence_;
   };
-  const auto first = std::stable_partition(early_.begin(), early_.end(), [&](const auto& early) { return !belongs(early); });
-  for (auto early = first; early != early_.end(); ++early) {
-    hand_over(operation, early->header, early->source, std::move(early->message));
+  auto kept = early_.begin();  // by hand: std::stable_partition asks the system for memory
+  for (EarlyMessage& early : early_) {
+    if (belongs(early)) {
+      hand_over(operation, early.header, early.source, std::move(early.message));
+    } else {
+      std::swap(*kept++, early);
+    }
   }
-  early_.erase(first, early_.end());
+  early_.erase(kept, early_.end());
 }
 
 void Engine::take_poison(const std::shared_ptr<Context>& context, const MessageHeader& header, int source,

@@ -50,6 +50,7 @@ void BatchCursor::begin_epoch(std::uint64_t epoch, std::uint64_t skipped_rows) {
 void BatchCursor::open_block() {
   const std::uint32_t number = block_order_[next_block_++];
   block_ = data_.block(number);
+  if (next_block_ < block_order_.size()) data_.read_ahead(block_order_[next_block_]);
   fill_order(row_order_, block_->size(), shuffle_, seed_, epoch_, number);
   next_row_ = 0;
 }

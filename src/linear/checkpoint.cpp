@@ -61,7 +61,7 @@ std::optional<CheckpointFile> CheckpointFile::open(const std::string& path) {
 void CheckpointFile::restore(const std::vector<std::span<std::byte>>& arrays) const {
   std::size_t at = description_.size(), wanted = at;
   for (const auto& array : arrays) wanted += array.size();
-  if (wanted != bytes_.size()) refuse(path_, "the checkpoint is of another model, other data or other penalties");
+  if (wanted != bytes_.size()) refuse(path_, "the checkpoint is of another model or other data");
   for (const auto& array : arrays) {
     std::copy_n(bytes_.begin() + static_cast<std::ptrdiff_t>(at), array.size(), array.begin());
     at += array.size();

@@ -33,7 +33,8 @@ Dataset filtered(const Dataset& all, const std::function<bool(std::size_t, std::
     }
     return kept;
   };
-  return Dataset(all.features(), std::move(rows_of_block), load, 0);
+  return Dataset(all.features(), std::move(rows_of_block), load, 0,
+                 [source](std::size_t block) { source->read_ahead(block); });
 }
 
 Dataset read_text(const ReaderPtr& reader, const DataOptions& options) {
@@ -44,6 +45,7 @@ Dataset read_text(const ReaderPtr& reader, const DataOptions& options) {
   const std::uint64_t bad_lines = read_lines(reader, options.part, parse, options.text.skip_bad, [&](Rows rows) {
     features = std::max(features, rows.features());
     bytes += rows.bytes();
+    if (options.on_rows) options.on_rows(rows.size());
     if (bytes > options.memory_bytes) {
       throw Error(ErrorKind::bad_input,
                   fmt::format("{}: more than {} bytes of rows; 'tulle convert' makes a file that is read in passes",
@@ -61,11 +63,12 @@ Dataset read_text(const ReaderPtr& reader, const DataOptions& options) {
 }  // namespace
 
 Dataset::Dataset(std::uint64_t features, std::vector<std::uint32_t> rows_of_block, Load load,
-                 std::uint64_t memory_bytes)
+                 std::uint64_t memory_bytes, ReadAhead read_ahead)
     : features_(features),
       rows_(std::accumulate(rows_of_block.begin(), rows_of_block.end(), std::uint64_t{0})),
       rows_of_block_(std::move(rows_of_block)),
       load_(std::move(load)),
+      read_ahead_(std::move(read_ahead)),
       memory_left_(memory_bytes),
       kept_(rows_of_block_.size()) {}
 
@@ -84,10 +87,19 @@ std::shared_ptr<const Rows> Dataset::block(std::size_t block) {
   return rows;
 }
 
+void Dataset::read_ahead(std::size_t block) {
+  if (kept_[block] == nullptr && read_ahead_) read_ahead_(block);
+}
+
 std::pair<Dataset, Dataset> Dataset::split(double share, std::uint64_t seed) const {
   const auto is_in = [=](std::size_t block, std::uint32_t row) { return is_in_share(seed, block, row, share); };
   return {filtered(*this, is_in),
           filtered(*this, [=](std::size_t block, std::uint32_t row) { return !is_in(block, row); })};
+}
+
+Dataset Dataset::divided(Part part) const {
+  const auto count = static_cast<std::size_t>(part.count), index = static_cast<std::size_t>(part.index);
+  return filtered(*this, [=](std::size_t block, std::uint32_t row) { return (block + row) % count == index; });
 }
 
 std::uint64_t read_lines(const ReaderPtr& reader, Part part, const ParseLine& parse, bool skip_bad,

@@ -63,10 +63,9 @@ double area_under_curve(const Stream<std::int64_t>& counts) {
 
 Task<Evaluation> evaluate_task(Group& group, Dataset& data, const LinearModel& model) {
   Tally tally;
-  for (std::size_t block = 0; block < data.blocks(); ++block) {
-    const auto rows = data.block(block);
-    for (std::size_t row = 0; row < rows->size(); ++row) add_row(model, (*rows)[row], rows->label(row), tally);
-  }
+  data.for_each_block([&](const Rows& rows) {
+    for (std::size_t row = 0; row < rows.size(); ++row) add_row(model, rows[row], rows.label(row), tally);
+  });
   const std::vector<double> mine{tally.rows, tally.loss, tally.correct};
   const std::vector<double> sums = co_await group.agree(mine);
   Evaluation evaluation{

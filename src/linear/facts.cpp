@@ -15,11 +15,10 @@ constexpr std::size_t kMostClasses = 1000;
 
 std::map<float, std::int64_t> count_labels(Dataset& data) {
   std::map<float, std::int64_t> counts;
-  for (std::size_t block = 0; block < data.blocks(); ++block) {
-    const auto rows = data.block(block);
-    for (const float label : rows->labels()) counts[label] += 1;
-    if (counts.size() > kMostClasses) break;  // told below, by all ranks
-  }
+  data.for_each_block([&](const Rows& rows) {
+    if (counts.size() > kMostClasses) return;  // told below, by all ranks
+    for (const float label : rows.labels()) counts[label] += 1;
+  });
   return counts;
 }
 

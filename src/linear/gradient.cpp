@@ -8,7 +8,7 @@
 namespace tulle::linear {
 namespace {
 
-// Ranges of threads begin where words of both bitmaps do.
+// Ranges of threads begin where words of the two lower bitmaps do.
 constexpr std::uint64_t kAlignment = 4096;
 
 template <class Function>
@@ -38,7 +38,11 @@ PoolVector<std::uint64_t> balanced_borders(const Batch& batch, std::uint64_t off
 }  // namespace
 
 GradientAccumulator::GradientAccumulator(std::uint64_t dimension)
-    : dimension_(dimension), sums_(dimension), touched_(dimension / 64 + 1), touched_words_(dimension / 4096 + 1) {}
+    : dimension_(dimension),
+      sums_(dimension),
+      touched_(dimension / 64 + 1),
+      touched_words_(dimension / 4096 + 1),
+      touched_groups_(dimension / 262144 + 1) {}
 
 void GradientAccumulator::add_rows(const Batch& batch, std::span<const float> coefficients, std::uint64_t offset,
                                    int threads) {
@@ -78,13 +82,21 @@ void GradientAccumulator::add_range(const Batch& batch, std::span<const float> c
   }
 }
 
-std::uint64_t GradientAccumulator::count() const {
-  std::uint64_t total = 0;
-  for (std::size_t top = 0; top < touched_words_.size(); ++top) {
-    for_each_bit(touched_words_[top], [&](std::uint64_t bit) {
-      total += static_cast<std::uint64_t>(std::popcount(touched_[top * 64 + bit]));
+// Visits the words of touched_ that have a bit. `read` gives a word of the upper bitmaps, and may clear it.
+template <class Read, class Visit>
+void GradientAccumulator::walk(Read read, Visit visit) {
+  for (std::size_t top = 0; top < touched_groups_.size(); ++top) {
+    for_each_bit(read(touched_groups_[top]), [&](std::uint64_t middle) {
+      const std::uint64_t group = top * 64 + middle;
+      for_each_bit(read(touched_words_[group]), [&](std::uint64_t low) { visit(group * 64 + low); });
     });
   }
+}
+
+std::uint64_t GradientAccumulator::count() {
+  std::uint64_t total = 0;
+  walk([](std::uint64_t word) { return word; },
+       [&](std::uint64_t word) { total += static_cast<std::uint64_t>(std::popcount(touched_[word])); });
   return total;
 }
 
@@ -94,16 +106,14 @@ AnyStream GradientAccumulator::take(std::span<const float> tail) {
   Buffer value_buffer = Buffer::allocate(total * sizeof(float));
   std::uint32_t* indices = index_buffer.as_mutable<std::uint32_t>().data();
   float* values = value_buffer.as_mutable<float>().data();
-  for (std::size_t top = 0; top < touched_words_.size(); ++top) {
-    for_each_bit(std::exchange(touched_words_[top], 0), [&](std::uint64_t bit) {
-      const std::uint64_t word = top * 64 + bit;
-      for_each_bit(std::exchange(touched_[word], 0), [&](std::uint64_t low) {
-        const std::uint64_t place = word * 64 + low;
-        *indices++ = static_cast<std::uint32_t>(place);
-        *values++ = std::exchange(sums_[place], 0.0f);
-      });
-    });
-  }
+  walk([](std::uint64_t& word) { return std::exchange(word, 0); },
+       [&](std::uint64_t word) {
+         for_each_bit(std::exchange(touched_[word], 0), [&](std::uint64_t low) {
+           const std::uint64_t place = word * 64 + low;
+           *indices++ = static_cast<std::uint32_t>(place);
+           *values++ = std::exchange(sums_[place], 0.0f);
+         });
+       });
   for (std::size_t i = 0; i < tail.size(); ++i) {
     *indices++ = static_cast<std::uint32_t>(dimension_ + i);
     *values++ = tail[i];

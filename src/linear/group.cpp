@@ -21,15 +21,24 @@ void Group::charge(std::uint64_t pairs) {
   communicator_.engine()->transport().charge(communicator_.profile().gamma_sparse_seconds * static_cast<double>(pairs));
 }
 
+void Group::charge_dense(std::uint64_t values) {
+  communicator_.engine()->transport().charge(communicator_.profile().gamma_dense_seconds * static_cast<double>(values));
+}
+
 void Group::progress() {
   if (waiting_ == Waiting::blocks && !pending_.empty()) communicator_.engine()->progress();
 }
 
 std::string Group::row_of(std::string_view aggregation, OperationKind kind) const {
-  const bool has_native = communicator_.engine()->transport().native_allreduce() != nullptr;
-  if (aggregation == kAuto) return std::string(kAuto);
-  if (aggregation == "dense") return has_native ? "mpi_native" : "dense_rabenseifner";
-  if (aggregation == "sparse") return "ssar_split_allgather";
+  if (kind == OperationKind::allgather) {  // of blocks that are mostly holes: auto need not look
+    if (aggregation == "dense") return "dense_allgather";
+    if (aggregation == "sparse" || aggregation == kAuto) return "sparse_allgather";
+  } else {
+    const bool has_native = communicator_.engine()->transport().native_allreduce() != nullptr;
+    if (aggregation == kAuto) return std::string(kAuto);
+    if (aggregation == "dense") return has_native ? "mpi_native" : "dense_rabenseifner";
+    if (aggregation == "sparse") return "ssar_split_allgather";
+  }
   return std::string(find_algorithm(kind, aggregation).name);
 }
 
@@ -77,14 +86,15 @@ Task<AnyStream> Group::finish_sum() {
   co_return count(*outcome, started);
 }
 
-Task<AnyStream> Group::gather(AnyStream stream) {
-  if (size() == 1) co_return stream;
+Task<AnyStream> Group::gather(AnyStream block, std::string_view row) {
+  if (size() == 1) co_return block;
   const double started = now();
+  const CallOptions options{.algorithm = row};
   if (waiting_ == Waiting::blocks) {
-    const Outcome outcome = allgather(communicator_, stream);
+    const Outcome outcome = allgather(communicator_, block, options);
     co_return count(outcome, started);
   }
-  auto request = iallgather(communicator_, std::move(stream));
+  auto request = iallgather(communicator_, std::move(block), options);
   const Outcome outcome = co_await request;
   co_return count(outcome, started);
 }
@@ -117,6 +127,12 @@ Task<> Group::fail_together(std::exception_ptr error) {
   for (const double letter : letters) told += static_cast<char>(letter);
   told.resize(std::min(told.size(), told.find('\0')));
   throw Error(ErrorKind::bad_input, told);
+}
+
+Task<std::vector<double>> sum_over_ranks(Communicator communicator, Waiting waiting, std::vector<double> values) {
+  Group group(std::move(communicator), waiting);
+  std::vector<double> sums = co_await group.agree(std::move(values));
+  co_return sums;
 }
 
 Task<> fail_together(Communicator communicator, Waiting waiting, std::exception_ptr error) {

@@ -30,6 +30,8 @@ class Group {
   double now() const { return communicator_.engine()->transport().now(); }
   /// Bills a simulator for work on that many (index, value) pairs.
   void charge(std::uint64_t pairs);
+  /// The same for values of a dense vector.
+  void charge_dense(std::uint64_t values);
   /// Lets messages of what is in flight go on.
   void progress();
   const CommunicationStats& stats() const { return stats_; }
@@ -46,8 +48,8 @@ class Group {
   Task<AnyStream> finish_sum();
   std::size_t in_flight() const { return pending_.size(); }
 
-  /// Everyone's streams together.
-  Task<AnyStream> gather(AnyStream stream);
+  /// Everyone's blocks together, by that row of allgather.
+  Task<AnyStream> gather(AnyStream block, std::string_view row);
   /// A few numbers reduced over ranks. Neither timed nor counted. (GCC 12 cannot await a call with a braced list in it:
   /// give the numbers a name.)
   Task<std::vector<double>> agree(std::vector<double> values, Op op = Op::sum());

@@ -52,10 +52,9 @@ class Kmeans {
   template <class Function>
   void for_each_row(Function function) {
     std::size_t number = 0;
-    for (std::size_t block = 0; block < data_.blocks(); ++block) {
-      const auto rows = data_.block(block);
-      for (std::size_t row = 0; row < rows->size(); ++row) function((*rows)[row], number++);
-    }
+    data_.for_each_block([&](const Rows& rows) {
+      for (std::size_t row = 0; row < rows.size(); ++row) function(rows[row], number++);
+    });
   }
   const float* center(std::uint32_t cluster) const { return result_.centers.data() + cluster * result_.features; }
 

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <future>
 
 #include "tulle/base/error.hpp"
 
@@ -70,7 +71,21 @@ class MemoryReader final : public PositionalReader {
   std::string contents_;
 };
 
+class ThreadedRead final : public PendingRead {
+ public:
+  ThreadedRead(const PositionalReader& reader, std::uint64_t offset, std::span<std::byte> bytes)
+      : done_(std::async(std::launch::async, [=, &reader] { reader.read_at(offset, bytes); })) {}
+  void finish() override { done_.get(); }
+
+ private:
+  std::future<void> done_;  // its destructor waits
+};
+
 }  // namespace
+
+std::unique_ptr<PendingRead> PositionalReader::start_read_at(std::uint64_t offset, std::span<std::byte> bytes) const {
+  return std::make_unique<ThreadedRead>(*this, offset, bytes);
+}
 
 ReaderPtr open_file(const std::string& path) { return std::make_shared<FileReader>(path); }
 ReaderPtr open_memory(std::string path, std::string contents) {

@@ -26,10 +26,10 @@ class ScaledWeights final : public Weights {
     }
   }
 
-  void step(const AnyStream& gradient, double rate, double rows) override {
+  std::uint64_t step(const AnyStream& gradient, double rate, double rows) override {
     const double scale = global_.scale * (1 - rate * penalty_.l2);
     const double factor = rate / (rows * scale);
-    for_each_gradient(
+    const std::uint64_t moved = for_each_gradient(
         gradient, layout_,
         [&](std::uint64_t place, float g) {
           catch_up(place);
@@ -38,6 +38,7 @@ class ScaledWeights final : public Weights {
         [&](std::size_t vector, float g) { intercepts_[vector] -= static_cast<float>(rate / rows * g); });
     global_ = {scale, global_.shrinkage + rate * penalty_.l1 / scale};
     if (scale < kSmallestScale) fold();
+    return moved;
   }
 
   void copy_to(std::span<float> weights) const override {

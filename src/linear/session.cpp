@@ -66,8 +66,9 @@ Task<TrainResult> Session::run(Method& method, Dataset* held_out) {
   }
   if (is_stopping) co_await group.fail_together(failure);
   if (!options.checkpoint.path.empty()) save(method);
-  co_return TrainResult{
-      .model = method.model(), .epochs = epochs_, .was_stopped = is_stopping, .was_resumed = was_resumed_};
+  TrainResult result{.epochs = epochs_, .was_stopped = is_stopping, .was_resumed = was_resumed_};
+  if (group.rank() == 0 || !options.replicas) result.model = method.snapshot()->model;
+  co_return result;
 }
 
 Task<> Session::finish_epoch(Method& method, Dataset* held_out) {
@@ -76,18 +77,17 @@ Task<> Session::finish_epoch(Method& method, Dataset* held_out) {
   const std::vector<double> slowest = co_await group.agree(mine, Op::max());
   const std::vector<double> sums = co_await group.agree(mine);
   const double loss = co_await method.epoch_loss();
-  const LinearModel model = method.model();
-  const double penalty = model.penalty(options.penalty);
+  const std::shared_ptr<const Snapshot> snapshot = method.snapshot();
   EpochMetrics metrics{.epoch = position.epoch + 1,
                        .steps = position.steps,
-                       .objective = loss + penalty,
-                       .penalty = penalty,
+                       .objective = loss + snapshot->penalty,
+                       .penalty = snapshot->penalty,
                        .seconds = before_resume_.seconds + slowest[0],
                        .communication_seconds = before_resume_.communication_seconds + sums[1] / group.size(),
                        .bytes = before_resume_.bytes + sums[2] / group.size(),
                        .has_estimated_bytes = stats.has_estimated_bytes,
                        .rate = position.rate};
-  if (held_out != nullptr) metrics.held_out = co_await evaluate_task(group, *held_out, model);
+  if (held_out != nullptr) metrics.held_out = co_await evaluate_task(group, *held_out, snapshot->model);
   group.set_stats(stats);
   epochs_.push_back(metrics);
   position.epoch += 1;
@@ -134,6 +134,8 @@ std::string Session::describe() const {
   nlohmann::json json = {{"solver", options.solver == Solver::sgd ? "sgd" : "scd"},
                          {"loss", to_string(options.loss)},
                          {"schedule", to_string(options.schedule)},
+                         {"l1", options.penalty.l1},
+                         {"l2", options.penalty.l2},
                          {"ranks", group.size()},
                          {"batch_rows", options.batch_rows},
                          {"seed", options.seed},
@@ -156,6 +158,8 @@ void Session::restore(const std::string& description) {
   require("solver", options.solver == Solver::sgd ? "sgd" : "scd");
   require("loss", to_string(options.loss));
   require("schedule", to_string(options.schedule));
+  require("l1", options.penalty.l1);
+  require("l2", options.penalty.l2);
   position = json.at("position").get<Position>();
   // Other ranks or batches divide the rows differently: the epoch that was under way begins again.
   const bool same_batches = json.at("ranks") == group.size() && json.at("batch_rows") == options.batch_rows &&

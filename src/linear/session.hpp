@@ -8,6 +8,7 @@
 #include "linear/checkpoint.hpp"
 #include "linear/facts.hpp"
 #include "linear/group.hpp"
+#include "linear/replicas.hpp"
 #include "tulle/linear/train.hpp"
 
 namespace tulle::linear {
@@ -33,7 +34,7 @@ class Method {
   virtual Task<> run_epoch() = 0;
   /// Mean loss without the penalty. Called at the end of an epoch; may communicate.
   virtual Task<double> epoch_loss() = 0;
-  virtual LinearModel model() const = 0;
+  virtual std::shared_ptr<const Snapshot> snapshot() = 0;
   /// The row of the registry that its collectives run, or auto.
   virtual std::string row() const = 0;
   /// The arrays of a checkpoint.

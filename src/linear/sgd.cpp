@@ -1,5 +1,7 @@
-// How it works. In a *step* every rank takes its next `batch_rows` rows, computes margins and the slopes of the loss,
-// and adds slope·row to a gradient. Behind the gradient's places travels a *tail* of a few numbers: how many rows,
+// How it works. In a *step* every rank takes its next rows, computes margins and the slopes of the loss, and adds
+// slope·row to a gradient. An epoch has as many steps as it takes for no rank to have more than `batch_rows` in one,
+// and a rank's rows are spread evenly over them: a small last batch would be a noisy one, and a rank with few rows
+// would have no say in the later steps. Behind the gradient's places travels a *tail* of a few numbers: how many rows,
 // their loss, and votes to stop or to save. So one allreduce gives all ranks the same sum and the same decisions, and a
 // rank that has run out of rows still takes part. The sum is applied at once, or, with a staleness of τ, when τ more
 // steps have begun. Sums are applied in order and never sooner, so that a run can be repeated.
@@ -26,22 +28,35 @@ class Sgd final : public Method {
         layout_{vectors_of(session.facts.labels.size()), session.facts.features},
         class_weights_(class_weights(session.facts, session.options)),
         row_(session.group.row_of(session.options.aggregation)),
+        rows_(data.rows()),
         steps_of_epoch_((session.facts.largest_part + options_.batch_rows - 1) / options_.batch_rows),
         cursor_(data, options_.seed + static_cast<std::uint64_t>(session.group.rank()) * 0x9E3779B97F4A7C15u,
                 options_.shuffle),
-        gradient_(layout_.dimension()),
-        weights_(options_.schedule == Schedule::adagrad ? make_adagrad_weights(layout_, options_.penalty)
-                                                        : make_scaled_weights(layout_, options_.penalty)) {}
+        replicas_(options_.replicas ? options_.replicas : make_replicas()),
+        gradient_(replicas_->gradient(layout_.dimension())),
+        weights_(replicas_->weights([&] { return make_weights(); })),
+        sends_lengths_(options_.replicas && session.group.size() > 1 && works_on_dense(row_)) {}
 
   Task<> run_epoch() override;
   Task<double> epoch_loss() override;
-  LinearModel model() const override;
+  std::shared_ptr<const Snapshot> snapshot() override;
   std::string row() const override { return row_; }
-  std::vector<std::span<std::byte>> state() override { return weights_->state(); }
+  std::vector<std::span<std::byte>> state() override { return weights_.state(); }
+  void restored() override { replicas_->set_steps(session_.position.steps); }
 
  private:
-  AnyStream compute_gradient();
+  static bool works_on_dense(std::string_view row) {
+    return row != kAuto && find_algorithm(OperationKind::allreduce, row).input == Layout::dense;
+  }
+  std::unique_ptr<Weights> make_weights() const {
+    return options_.schedule == Schedule::adagrad ? make_adagrad_weights(layout_, options_.penalty)
+                                                  : make_scaled_weights(layout_, options_.penalty);
+  }
+  /// Of the epoch, that this rank takes before `step`.
+  std::uint64_t rows_before(std::uint64_t step) const;
+  AnyStream compute_gradient(std::uint64_t rows);
   double add_vector(std::size_t vector);
+  Task<AnyStream> sum(AnyStream gradient);
   void apply(const AnyStream& sum);
   Task<> apply_pending();
   double rate() const;
@@ -51,10 +66,12 @@ class Sgd final : public Method {
   GradientLayout layout_;
   std::vector<double> class_weights_;
   std::string row_;
-  std::uint64_t steps_of_epoch_;
+  std::uint64_t rows_, steps_of_epoch_;
   BatchCursor cursor_;
-  GradientAccumulator gradient_;
-  std::unique_ptr<Weights> weights_;
+  std::shared_ptr<Replicas> replicas_;
+  GradientAccumulator& gradient_;
+  Weights& weights_;
+  bool sends_lengths_;  // because simulated ranks know the sum anyway
   Batch batch_;
   PoolVector<std::uint32_t> classes_;  // of the batch's rows
   PoolVector<float> margins_, coefficients_;
@@ -63,13 +80,13 @@ class Sgd final : public Method {
 Task<> Sgd::run_epoch() {
   Position& position = session_.position;
   const std::uint64_t done = position.step_of_epoch;
-  cursor_.begin_epoch(static_cast<std::uint64_t>(position.epoch), done * options_.batch_rows);
+  cursor_.begin_epoch(static_cast<std::uint64_t>(position.epoch), rows_before(done));
   const auto staleness = static_cast<std::size_t>(options_.staleness);
   for (std::uint64_t step = done; step < steps_of_epoch_ && !session_.is_stopping; ++step) {
-    AnyStream gradient = compute_gradient();
+    AnyStream gradient = compute_gradient(rows_before(step + 1) - rows_before(step));
     if (staleness == 0) {
-      const AnyStream sum = co_await session_.group.sum(std::move(gradient), row_);
-      apply(sum);
+      const AnyStream total = co_await sum(std::move(gradient));
+      apply(total);
     } else {
       session_.group.start_sum(std::move(gradient), row_);
       if (session_.group.in_flight() > staleness) {
@@ -83,6 +100,18 @@ Task<> Sgd::run_epoch() {
   co_await apply_pending();
 }
 
+Task<AnyStream> Sgd::sum(AnyStream gradient) {
+  if (!sends_lengths_) {
+    AnyStream total = co_await session_.group.sum(std::move(gradient), row_);
+    co_return total;
+  }
+  AnyStream lengths = AnyStream::phantom(ValueType::f32, gradient.dimension(), {0, gradient.dimension()},
+                                         Layout::sparse, gradient.nnz());
+  replicas_->contribute(session_.group.rank(), session_.group.size(), std::move(gradient));
+  co_await session_.group.sum(std::move(lengths), row_);
+  co_return replicas_->sum(session_.position.steps);
+}
+
 Task<> Sgd::apply_pending() {
   while (session_.group.in_flight() > 0) {
     const AnyStream sum = co_await session_.group.finish_sum();
@@ -90,9 +119,13 @@ Task<> Sgd::apply_pending() {
   }
 }
 
-AnyStream Sgd::compute_gradient() {
+std::uint64_t Sgd::rows_before(std::uint64_t step) const {
+  return static_cast<std::uint64_t>(static_cast<unsigned __int128>(rows_) * step / steps_of_epoch_);
+}
+
+AnyStream Sgd::compute_gradient(std::uint64_t rows) {
   try {
-    cursor_.next(options_.batch_rows, batch_);
+    cursor_.next(rows, batch_);
   } catch (const Error&) {  // a damaged block: the others are told by the vote
     session_.failure = std::current_exception();
     batch_.clear();
@@ -114,12 +147,13 @@ AnyStream Sgd::compute_gradient() {
   tail[kLoss] = static_cast<float>(loss);
   tail[kStop] = session_.votes_to_stop();
   tail[kSave] = session_.votes_to_save();
+  batch_.clear();  // its blocks may be needed no more
   return gradient_.take(tail);
 }
 
 // The gradient of one vector of weights: margins, then slopes, then slope·row. Gives the loss.
 double Sgd::add_vector(std::size_t vector) {
-  weights_->margins(batch_, vector, margins_, options_.threads);
+  weights_.margins(batch_, vector, margins_, options_.threads);
   session_.group.progress();
   const bool is_classifier = options_.loss != Loss::squares;
   const std::size_t positive = layout_.vectors == 1 ? 1 : vector;
@@ -151,14 +185,15 @@ void Sgd::apply(const AnyStream& sum) {
     }
   }
   Position& position = session_.position;
-  if (tail[kRows] > 0) weights_->step(sum, rate(), tail[kRows]);
+  const std::uint64_t moved = tail[kRows] > 0 ? replicas_->apply(position.steps, sum, rate(), tail[kRows]) : 0;
   position.loss_sum += tail[kLoss];
   position.rows += tail[kRows];
   position.steps += 1;
   position.step_of_epoch += 1;
   if (tail[kStop] > 0) session_.is_stopping = true;
   if (tail[kSave] > 0) session_.saves = true;
-  session_.group.charge(sum.nnz());
+  if (sum.is_dense() || sends_lengths_) session_.group.charge_dense(sum.dimension());
+  session_.group.charge(moved);
   session_.tell_step(steps_of_epoch_);
 }
 
@@ -188,11 +223,14 @@ Task<double> Sgd::epoch_loss() {
   co_return loss;
 }
 
-LinearModel Sgd::model() const {
-  LinearModel model = session_.empty_model();
-  weights_->copy_to(model.weights);
-  std::copy(weights_->intercepts().begin(), weights_->intercepts().end(), model.intercepts.begin());
-  return model;
+std::shared_ptr<const Snapshot> Sgd::snapshot() {
+  return replicas_->snapshot([&] {
+    Snapshot snapshot{.model = session_.empty_model()};
+    weights_.copy_to(snapshot.model.weights);
+    std::copy(weights_.intercepts().begin(), weights_.intercepts().end(), snapshot.model.intercepts.begin());
+    snapshot.penalty = snapshot.model.penalty(options_.penalty);
+    return snapshot;
+  });
 }
 
 }  // namespace

@@ -38,6 +38,7 @@ void check(const TrainOptions& options) {
   require(!is_scd || options.loss != Loss::hinge, "loss",
           "one with a curvature for scd: squared_hinge in place of hinge");
   require(!is_scd || options.staleness == 0, "staleness", "0 for scd");
+  require(!options.replicas || (!is_scd && options.staleness == 0), "replicas", "null for scd and with staleness");
   require(!is_scd || options.damping == 0 || options.damping >= 1, "damping", "0, or 1 or more");
   const bool is_scaled = options.solver == Solver::sgd && options.schedule != Schedule::adagrad;
   require(!is_scaled || options.rate * options.penalty.l2 < 1, "rate", "below 1/l2");

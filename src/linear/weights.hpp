@@ -37,8 +37,9 @@ class Weights {
 
   /// margins[r] = w·x + intercept of row r, for one vector.
   virtual void margins(const Batch& batch, std::size_t vector, std::span<float> margins, int threads) const = 0;
-  /// One step of rate η by `gradient` / rows; what lies behind the layout's places is ignored.
-  virtual void step(const AnyStream& gradient, double rate, double rows) = 0;
+  /// One step of rate η by `gradient` / rows; what lies behind the layout's places is ignored. Gives how many values of
+  /// the gradient were not zero.
+  virtual std::uint64_t step(const AnyStream& gradient, double rate, double rows) = 0;
   /// All weights as they are now.
   virtual void copy_to(std::span<float> weights) const = 0;
   std::span<const float> intercepts() const { return intercepts_; }
@@ -54,6 +55,8 @@ class Weights {
 };
 
 std::unique_ptr<Weights> make_scaled_weights(GradientLayout layout, Penalty penalty);
-std::unique_ptr<Weights> make_adagrad_weights(GradientLayout layout, Penalty penalty);
+/// Once in `fold_steps` steps, at most 2^31, all penalties are applied, which costs N.
+std::unique_ptr<Weights> make_adagrad_weights(GradientLayout layout, Penalty penalty,
+                                              std::uint64_t fold_steps = std::uint64_t{1} << 31);
 
 }  // namespace tulle::linear

@@ -8,34 +8,37 @@
 
 namespace tulle::linear {
 
-/// Calls feature(place in the weights, g) and intercept(vector, g) for what is not zero. Zeros are left out so that
-/// dense and sparse sums do the same.
+/// Calls feature(place in the weights, g) and intercept(vector, g) for what is not zero, and gives how often. Zeros are
+/// left out so that dense and sparse sums do the same.
 template <class Feature, class Intercept>
-void for_each_gradient(const AnyStream& gradient, const GradientLayout& layout, Feature feature, Intercept intercept) {
+std::uint64_t for_each_gradient(const AnyStream& gradient, const GradientLayout& layout, Feature feature,
+                                Intercept intercept) {
   const auto values = gradient.values_buffer().as<float>();
+  std::uint64_t calls = 0;
+  const auto call = [&](std::size_t vector, std::uint64_t index, float g) {
+    if (g == 0) return;
+    calls += 1;
+    if (index == layout.features) {
+      intercept(vector, g);
+    } else {
+      feature(vector * layout.features + index, g);
+    }
+  };
   if (gradient.is_dense()) {
     for (std::size_t vector = 0; vector < layout.vectors; ++vector) {
       const float* const g = values.data() + vector * layout.stride();
-      for (std::uint64_t i = 0; i < layout.features; ++i) {
-        if (g[i] != 0) feature(vector * layout.features + i, g[i]);
-      }
-      if (g[layout.features] != 0) intercept(vector, g[layout.features]);
+      for (std::uint64_t i = 0; i < layout.stride(); ++i) call(vector, i, g[i]);
     }
-    return;
+    return calls;
   }
   const auto indices = gradient.indices_buffer().as<std::uint32_t>();
   std::size_t vector = 0;
   for (std::size_t i = 0; i < indices.size(); ++i) {
     while (indices[i] >= (vector + 1) * layout.stride()) ++vector;
-    if (vector == layout.vectors) return;
-    if (values[i] == 0) continue;
-    const std::uint64_t index = indices[i] - vector * layout.stride();
-    if (index == layout.features) {
-      intercept(vector, values[i]);
-    } else {
-      feature(vector * layout.features + index, values[i]);
-    }
+    if (vector == layout.vectors) break;
+    call(vector, indices[i] - vector * layout.stride(), values[i]);
   }
+  return calls;
 }
 
 /// margins[r] = Σ read(index)·value + intercept.

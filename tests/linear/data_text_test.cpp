@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "linear/sample_rows.hpp"
 #include "linear/scratch.hpp"
 #include "tulle/base/error.hpp"
@@ -136,6 +138,22 @@ TEST(Split, GivesEveryRowToOneSide) {
   EXPECT_NEAR(static_cast<double>(held_out.rows()), 200, 50);
   Dataset copy = held_out;
   EXPECT_EQ(all_rows(copy).size(), held_out.rows());
+}
+
+TEST(Dataset, IsDividedIntoPartsThatHaveEveryRowOnce) {
+  const Rows rows = testing::sample_rows({.rows = 100});
+  std::multiset<std::size_t> lengths, expected;
+  std::size_t total = 0;
+  for (int rank = 0; rank < 3; ++rank) {
+    Dataset part = Dataset(rows).divided({rank, 3});
+    EXPECT_NEAR(static_cast<double>(part.rows()), 33, 1);
+    total += part.rows();
+    const Rows own = testing::all_rows(part);
+    for (std::size_t row = 0; row < own.size(); ++row) lengths.insert(own[row].indices.size());
+  }
+  for (std::size_t row = 0; row < rows.size(); ++row) expected.insert(rows[row].indices.size());
+  EXPECT_EQ(total, rows.size());
+  EXPECT_EQ(lengths, expected);
 }
 
 }  // namespace

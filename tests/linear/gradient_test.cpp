@@ -21,12 +21,13 @@ std::map<std::uint32_t, float> as_map(const AnyStream& stream) {
 }
 
 RC_GTEST_PROP(GradientAccumulator, AddsLikeAMap, (std::vector<std::uint16_t> places)) {
-  GradientAccumulator accumulator(65536);
+  constexpr std::uint64_t kSpread = 40;  // so that places lie under several words of the upper bitmaps
+  GradientAccumulator accumulator(65536 * kSpread);
   for (int round = 0; round < 2; ++round) {  // the second one starts from nothing again
     std::map<std::uint32_t, float> expected;
     for (std::size_t i = 0; i < places.size(); ++i) {
-      accumulator.add(places[i], static_cast<float>(i + 1));
-      expected[places[i]] += static_cast<float>(i + 1);
+      accumulator.add(kSpread * places[i], static_cast<float>(i + 1));
+      expected[static_cast<std::uint32_t>(kSpread * places[i])] += static_cast<float>(i + 1);
     }
     RC_ASSERT(as_map(accumulator.take()) == expected);
   }

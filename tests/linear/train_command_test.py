@@ -47,7 +47,7 @@ class TrainCommand(unittest.TestCase):
             self.assertEqual(len(lines.readlines()), 4001)
 
     def test_compares_aggregations_in_a_closing_table(self):
-        compared = self.train("--transport", "sim", "--ranks", "8", "--profile", "gige", "--epochs", "1",
+        compared = self.train("--transport", "sim", "--ranks", "8", "--network", "gige", "--epochs", "1",
                               "--batch", "100", "--aggregation", "dense,sparse")
         dense, sparse = [line.split() for line in compared.stdout.splitlines()[-2:]]
         self.assertEqual((dense[:2], sparse[:2]), (["dense", "dense_rabenseifner"], ["sparse", "ssar_split_allgather"]))
@@ -61,6 +61,10 @@ class TrainCommand(unittest.TestCase):
             refused = run("train", "linear", "--data", self.path("bad.svm"), *flags)
             self.assertEqual(refused.returncode, 1)
             self.assertIn("bad.svm:3:5: expected a finite number", refused.stderr)
+        skipped = run("train", "linear", "--data", self.path("bad.svm"), "--ranks", "2", "--skip-bad", "--epochs", "1",
+                      "--hold-out", "0.1%")
+        self.assertIn("skipped 1 bad lines", skipped.stdout)  # whichever rank met it
+        self.assertIn("2 rows of 2 features", skipped.stdout)
         converted = run("convert", "--skip-bad", self.path("bad.svm"), self.path("good.tcsr"))
         self.assertIn("skipped 1 bad lines", converted.stdout)
 

@@ -85,7 +85,7 @@ TEST(Sgd, OnSeveralRanksEqualsOneRankBitForBitOnIntegers) {
 }
 
 TEST(Sgd, OnSeveralRanksEqualsOneRankToRounding) {
-  const Rows rows = sample_rows({.rows = 240});
+  const Rows rows = sample_rows({.rows = 300});
   for (const std::size_t ranks : {2, 3, 5}) {
     const std::vector<Rows> parts = cut_rows(rows, ranks);
     TrainOptions options{.penalty = {.l1 = 1e-3, .l2 = 1e-2}, .epochs = 3, .batch_rows = 10, .shuffle = false};
@@ -125,6 +125,15 @@ TEST(Sgd, TakesPartWithRanksThatHaveFewRowsOrNone) {
   const auto results = train_in_simulation(parts, {.epochs = 2, .batch_rows = 10});
   EXPECT_EQ(results[0].epochs[1].steps, 20u);
   EXPECT_EQ(results[1].model.weights, results[0].model.weights);
+}
+
+TEST(Sgd, SpreadsRowsEvenlySoThatNoBatchIsSmall) {
+  // 21 rows in batches of 10 are three steps of 7; as two full ones and a single row they would be others.
+  const Rows rows = sample_rows({.rows = 21});
+  const TrainOptions options{.epochs = 1, .batch_rows = 10, .shuffle = false};
+  TrainOptions sevens = options;
+  sevens.batch_rows = 7;
+  EXPECT_EQ(train_alone(rows, options).weights, train_alone(rows, sevens).weights);
 }
 
 TEST(Sgd, EverySolutionIsBetterThanNothing) {

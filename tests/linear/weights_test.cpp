@@ -82,6 +82,21 @@ TEST(AdagradWeights, ShrinkLazilyAsIfTouchedInEveryStep) {
   }
 }
 
+TEST(AdagradWeights, FoldWhatTheyOweWithoutChangingIt) {
+  const Penalty penalty{.l1 = 0.01, .l2 = 0.05};
+  const auto seldom = make_adagrad_weights(kLayout, penalty), often = make_adagrad_weights(kLayout, penalty, 3);
+  Philox random(5);
+  for (int step = 0; step < 100; ++step) {
+    const Stream<float> gradient = sparse_gradient(random);
+    seldom->step(gradient, 0.1, 4);
+    often->step(gradient, 0.1, 4);
+  }
+  std::vector<float> expected(2 * kFeatures), folded(2 * kFeatures);
+  seldom->copy_to(expected);
+  often->copy_to(folded);
+  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(folded[i], expected[i], 1e-5);
+}
+
 TEST(Weights, GiveMarginsOfTheWeightsTheyCopyOut) {
   for (const bool is_adagrad : {false, true}) {
     const Penalty penalty{.l1 = 0.01, .l2 = 0.01};

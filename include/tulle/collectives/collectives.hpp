@@ -34,7 +34,8 @@ Request<Outcome> iallreduce(Communicator& communicator, Accumulator accumulator,
                             AlgorithmState* state = nullptr);
 
 /// Gives every rank the union of all ranks' streams. Where indices occur on several ranks their values are combined by
-/// the op, in rank order; streams that lie one after the other are concatenated.
+/// the op, in rank order; streams that lie one after the other are concatenated. Streams may be blocks: then their
+/// ranges must cover the dimension by rank, one after the other.
 Outcome allgather(Communicator& communicator, AnyStream& stream, const CallOptions& options = {});
 Request<Outcome> iallgather(Communicator& communicator, AnyStream stream, const CallOptions& options = {});
 

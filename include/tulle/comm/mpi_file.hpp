@@ -20,6 +20,24 @@ class MpiFile {
   /// Fills `bytes` from `offset` on. Throws system naming the file.
   void read_at(std::uint64_t offset, std::span<std::byte> bytes) const;
 
+  /// A read that MPI-IO goes on with while the program computes. `bytes` belong to it until finish() or its end.
+  class Reading {
+   public:
+    Reading(const MpiFile& file, std::uint64_t offset, std::span<std::byte> bytes);
+    ~Reading();
+    Reading(const Reading&) = delete;
+    Reading& operator=(const Reading&) = delete;
+    /// Returns when all bytes are there. Throws system naming the file.
+    void finish();
+
+   private:
+    struct Request;
+    const MpiFile& file_;
+    std::uint64_t offset_;
+    std::span<std::byte> bytes_;
+    std::unique_ptr<Request> request_;
+  };
+
  private:
   struct Handle;
   std::unique_ptr<Handle> handle_;

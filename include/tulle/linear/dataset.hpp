@@ -23,14 +23,18 @@ struct DataOptions {
   Part part;
   TextOptions text;
   std::uint64_t memory_bytes = std::uint64_t{4} << 30;  ///< of rows kept; what does not fit is read in every pass
+  std::function<void(std::uint64_t rows)> on_rows;      ///< so many more were read from text
 };
 
 class Dataset {
  public:
   using Load = std::function<std::shared_ptr<const Rows>(std::size_t block)>;
+  using ReadAhead = std::function<void(std::size_t block)>;
 
-  /// `rows_of_block[b]` rows come from load(b). The first blocks are kept, up to `memory_bytes`.
-  Dataset(std::uint64_t features, std::vector<std::uint32_t> rows_of_block, Load load, std::uint64_t memory_bytes);
+  /// `rows_of_block[b]` rows come from load(b), sooner where read_ahead(b) was called some time before. The first
+  /// blocks are kept, up to `memory_bytes`.
+  Dataset(std::uint64_t features, std::vector<std::uint32_t> rows_of_block, Load load, std::uint64_t memory_bytes,
+          ReadAhead read_ahead = {});
   /// Rows that are in memory already.
   explicit Dataset(Rows rows);
 
@@ -41,11 +45,24 @@ class Dataset {
   std::uint32_t rows_of_block(std::size_t block) const { return rows_of_block_[block]; }
   /// Throws bad_input where the file turns out to be damaged.
   std::shared_ptr<const Rows> block(std::size_t block);
+  /// Begins to read a block that is wanted next, while the caller goes on. Does nothing where it is in memory.
+  void read_ahead(std::size_t block);
+  /// Calls function(rows) for each block in turn, and reads the next one meanwhile.
+  template <class Function>
+  void for_each_block(Function function) {
+    for (std::size_t number = 0; number < blocks(); ++number) {
+      const std::shared_ptr<const Rows> rows = block(number);
+      if (number + 1 < blocks()) read_ahead(number + 1);
+      function(*rows);
+    }
+  }
   std::uint64_t bad_lines() const { return bad_lines_; }
   void set_bad_lines(std::uint64_t lines) { bad_lines_ = lines; }
 
   /// Two sets: about `share` of the rows, drawn by `seed`, and the others.
   std::pair<Dataset, Dataset> split(double share, std::uint64_t seed) const;
+  /// One of `part.count` sets that divide the rows between them, in about equal shares.
+  Dataset divided(Part part) const;
 
  private:
   std::uint64_t features_ = 0;
@@ -53,6 +70,7 @@ class Dataset {
   std::uint64_t bad_lines_ = 0;
   std::vector<std::uint32_t> rows_of_block_;
   Load load_;
+  ReadAhead read_ahead_;
   std::uint64_t memory_left_ = 0;
   std::vector<std::shared_ptr<const Rows>> kept_;
 };

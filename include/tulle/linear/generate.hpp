@@ -20,8 +20,8 @@ struct GenerateOptions {
   std::uint64_t seed = 1;
 };
 
-/// "url": 3,231,961 features, 115 of them in a row, all ones. "webspam": 16,609,143, of which 680,715 can occur, and 3,730,
-/// counts scaled to length 1. Throws bad_input that lists the names.
+/// "url": 3,231,961 features, 115 of them in a row, all ones. "webspam": 16,609,143, of which 680,715 can occur, and
+/// 3,730, counts scaled to length 1. Throws bad_input that lists the names.
 GenerateOptions generate_like(std::string_view name);
 
 /// Rows [first, first + count) of the endless set that the options describe.

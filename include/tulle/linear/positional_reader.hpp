@@ -10,6 +10,14 @@
 
 namespace tulle::linear {
 
+/// A read under way. Its destructor waits.
+class PendingRead {
+ public:
+  virtual ~PendingRead() = default;
+  /// Returns when the bytes are there. Throws what read_at() would.
+  virtual void finish() = 0;
+};
+
 class PositionalReader {
  public:
   virtual ~PositionalReader() = default;
@@ -17,6 +25,8 @@ class PositionalReader {
   virtual std::uint64_t size() const = 0;
   /// Fills `bytes` from `offset` on. REQUIRES: offset + bytes.size() <= size(). Throws system naming the file.
   virtual void read_at(std::uint64_t offset, std::span<std::byte> bytes) const = 0;
+  /// The same without waiting, by default on a thread of its own. `bytes` belong to it until it has finished.
+  virtual std::unique_ptr<PendingRead> start_read_at(std::uint64_t offset, std::span<std::byte> bytes) const;
 };
 
 using ReaderPtr = std::shared_ptr<const PositionalReader>;

@@ -16,6 +16,7 @@
 #include "tulle/comm/task.hpp"
 #include "tulle/linear/dataset.hpp"
 #include "tulle/linear/model.hpp"
+#include "tulle/linear/replicas.hpp"
 #include "tulle/linear/waiting.hpp"
 
 namespace tulle::linear {
@@ -73,8 +74,8 @@ struct TrainOptions {
   double tolerance = 0;  ///< stop when the loss (held out, where there is some) falls by a smaller share than this …
   int patience = 2;      ///< … for so many epochs
 
-  std::uint32_t batch_rows = 1000;  ///< of each rank
-  double rate = 0.1;
+  std::uint32_t batch_rows = 1000;  ///< at most, of each rank in a step
+  double rate = 0.2;
   double decay = 0.1;
   Schedule schedule = Schedule::adagrad;
   std::string aggregation = "auto";  ///< auto, sparse, dense (MPI's own where there is one) or a row of the registry
@@ -87,6 +88,7 @@ struct TrainOptions {
   std::uint64_t seed = 1;
   int threads = 1;  ///< of each rank; 0: see default_threads()
   CheckpointOptions checkpoint;
+  std::shared_ptr<Replicas> replicas;  ///< simulated ranks that run SGD without staleness may share one
 
   std::function<bool()> stop_requested;                                ///< asked between steps, on every rank
   std::function<void(const EpochMetrics&)> on_epoch;                   ///< on rank 0
@@ -94,7 +96,7 @@ struct TrainOptions {
 };
 
 struct TrainResult {
-  LinearModel model;  ///< the same on all ranks
+  LinearModel model;  ///< the same on all ranks; with `replicas` on rank 0 alone
   std::vector<EpochMetrics> epochs;
   bool was_stopped = false;  ///< by stop_requested
   bool was_resumed = false;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <exception>
+#include <vector>
 
 #include "tulle/comm/communicator.hpp"
 #include "tulle/comm/task.hpp"
@@ -24,5 +25,8 @@ T run_blocking(Task<T> task) {
 /// Collective. Where a rank gives an error, all throw what the lowest such rank gives: for failures outside of
 /// collectives, such as a bad file, of which the others would not hear.
 Task<> fail_together(Communicator communicator, Waiting waiting, std::exception_ptr error);
+
+/// Collective: a few numbers summed over ranks.
+Task<std::vector<double>> sum_over_ranks(Communicator communicator, Waiting waiting, std::vector<double> values);
 
 }  // namespace tulle::linear

@@ -53,4 +53,30 @@ void MpiFile::read_at(std::uint64_t offset, std::span<std::byte> bytes) const {
   }
 }
 
+struct MpiFile::Reading::Request {
+  MPI_Request request = MPI_REQUEST_NULL;
+};
+
+MpiFile::Reading::Reading(const MpiFile& file, std::uint64_t offset, std::span<std::byte> bytes)
+    : file_(file), offset_(offset), bytes_(bytes), request_(std::make_unique<Request>()) {
+  const auto wanted = static_cast<int>(std::min(bytes.size(), kMostBytes));
+  require(file_.handle_->path, ErrorKind::system, "MPI_File_iread_at",
+          MPI_File_iread_at(file_.handle_->file, static_cast<MPI_Offset>(offset), bytes.data(), wanted, MPI_BYTE,
+                            &request_->request));
+}
+
+MpiFile::Reading::~Reading() {
+  if (mpi_is_running()) MPI_Wait(&request_->request, MPI_STATUS_IGNORE);
+}
+
+// What a short read left, and what is beyond MPI's counts, is read at once.
+void MpiFile::Reading::finish() {
+  MPI_Status status;
+  int got = 0;
+  require(file_.handle_->path, ErrorKind::system, "MPI_Wait", MPI_Wait(&request_->request, &status));
+  MPI_Get_count(&status, MPI_BYTE, &got);
+  const auto read = static_cast<std::size_t>(std::max(got, 0));
+  if (read < bytes_.size()) file_.read_at(offset_ + read, bytes_.subspan(read));
+}
+
 }  // namespace tulle

@@ -1,0 +1,111 @@
+#include "linear/coordinates.hpp"
+
+namespace tulle::linear {
+
+Coordinates::Coordinates(Dataset& data, const Facts& facts, const TrainOptions& options)
+    : options_(options),
+      columns_(data),
+      vectors_(vectors_of(facts.labels.size())),
+      stride_(facts.features + 1),
+      class_weights_(class_weights(facts, options)),
+      weights_(vectors_ * columns_.size()),
+      intercepts_(vectors_),
+      margins_(vectors_ * columns_.rows()) {
+  for (const float label : columns_.labels()) {
+    classes_.push_back(static_cast<std::uint32_t>(class_of(label, facts.labels)));
+  }
+}
+
+std::uint64_t Coordinates::place_of(std::size_t coordinate) const {
+  if (coordinate == size()) return places();
+  return coordinate / columns_.size() * stride_ + columns_.feature(coordinate % columns_.size());
+}
+
+double Coordinates::target(std::size_t vector, std::size_t row) const {
+  if (options_.loss == Loss::squares) return columns_.labels()[row];
+  return classes_[row] == (vectors_ == 1 ? 1 : vector) ? 1 : -1;
+}
+
+template <class RowOf, class ValueOf>
+ColumnSums Coordinates::sums_of(std::size_t vector, std::size_t count, RowOf row_of, ValueOf value_of) const {
+  const double* const margins = margins_.data() + vector * columns_.rows();
+  ColumnSums sums;
+  visit_loss(options_.loss, [&]<class L>() {
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t row = row_of(i);
+      sums.add<L>(value_of(i), margins[row], target(vector, row), row_weight(row));
+    }
+  });
+  return sums;
+}
+
+float Coordinates::step_of(std::size_t coordinate, double damping) const {
+  const Columns::View column = columns_[coordinate % columns_.size()];
+  const ColumnSums sums = sums_of(
+      coordinate / columns_.size(), column.rows.size(), [&](std::size_t i) { return column.rows[i]; },
+      [&](std::size_t i) { return column.value(i); });
+  return static_cast<float>(
+      coordinate_step(sums, static_cast<double>(columns_.rows()), weights_[coordinate], options_.penalty, damping));
+}
+
+float Coordinates::intercept_step_of(std::size_t vector, double damping) const {
+  const ColumnSums sums = sums_of(
+      vector, columns_.rows(), [](std::size_t i) { return i; }, [](std::size_t) { return 1.0; });
+  return static_cast<float>(
+      coordinate_step(sums, static_cast<double>(columns_.rows()), intercepts_[vector], {}, damping));
+}
+
+// Margins get what the weight really changed by, after its rounding: so they never drift apart.
+void Coordinates::change(std::uint64_t place, float amount) {
+  const std::size_t vector = place / stride_;
+  const bool is_intercept = place == intercept_place(vector);
+  if (!is_intercept) {
+    const std::size_t coordinate =
+        vector * columns_.size() + columns_.column_of(static_cast<std::uint32_t>(place % stride_));
+    const float before = std::exchange(weights_[coordinate], weights_[coordinate] + amount);
+    return add_to_margins(coordinate, weights_[coordinate] - before);
+  }
+  const float before = std::exchange(intercepts_[vector], intercepts_[vector] + amount);
+  double* const margins = margins_.data() + vector * columns_.rows();
+  for (std::size_t row = 0; row < columns_.rows(); ++row) margins[row] += intercepts_[vector] - before;
+}
+
+void Coordinates::add_to_margins(std::size_t coordinate, double amount) {
+  double* const margins = margins_.data() + coordinate / columns_.size() * columns_.rows();
+  const Columns::View column = columns_[coordinate % columns_.size()];
+  for (std::size_t i = 0; i < column.rows.size(); ++i) margins[column.rows[i]] += amount * column.value(i);
+}
+
+void Coordinates::restored() {
+  for (std::size_t i = 0; i < margins_.size(); ++i) margins_[i] = intercepts_[i / columns_.rows()];
+  for (std::size_t coordinate = 0; coordinate < size(); ++coordinate) {
+    if (weights_[coordinate] != 0) add_to_margins(coordinate, weights_[coordinate]);
+  }
+}
+
+double Coordinates::loss(std::size_t begin, std::size_t end) const {
+  const std::size_t rows = columns_.rows();
+  double loss = 0;
+  visit_loss(options_.loss, [&]<class L>() {
+    for (std::size_t vector = 0; vector < vectors_; ++vector) {
+      for (std::size_t row = begin; row < end; ++row) {
+        loss += row_weight(row) * L::value(margins_[vector * rows + row], target(vector, row));
+      }
+    }
+  });
+  return loss;
+}
+
+void Coordinates::copy_to(LinearModel& model) const {
+  for (std::size_t coordinate = 0; coordinate < size(); ++coordinate) {
+    const std::size_t vector = coordinate / columns_.size();
+    model.weights[vector * (stride_ - 1) + columns_.feature(coordinate % columns_.size())] = weights_[coordinate];
+  }
+  std::copy(intercepts_.begin(), intercepts_.end(), model.intercepts.begin());
+}
+
+std::vector<std::span<std::byte>> Coordinates::state() {
+  return {std::as_writable_bytes(std::span(weights_)), std::as_writable_bytes(std::span(intercepts_))};
+}
+
+}  // namespace tulle::linear

@@ -1,0 +1,65 @@
+// A model by coordinates, with the margins of all rows: what coordinate descent moves.
+//
+// A *coordinate* is a feature that occurs, for one vector of weights: vector·columns + column. Its *place* is where it
+// lies among all features and intercepts: vector·(features + 1) + feature; an intercept has the place behind its
+// vector's features. Places are what ranks tell each other.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "linear/columns.hpp"
+#include "linear/coordinate_step.hpp"
+#include "linear/facts.hpp"
+#include "tulle/linear/train.hpp"
+
+namespace tulle::linear {
+
+class Coordinates {
+ public:
+  /// All weights are 0. `options` must outlive this.
+  Coordinates(Dataset& data, const Facts& facts, const TrainOptions& options);
+
+  const Columns& columns() const { return columns_; }
+  std::size_t vectors() const { return vectors_; }
+  /// Coordinates, intercepts not counted.
+  std::size_t size() const { return weights_.size(); }
+  std::uint64_t places() const { return vectors_ * stride_; }
+  /// The place of a coordinate; places() for size().
+  std::uint64_t place_of(std::size_t coordinate) const;
+  std::uint64_t intercept_place(std::size_t vector) const { return (vector + 1) * stride_ - 1; }
+  std::size_t nonzeros_of(std::size_t coordinate) const { return columns_[coordinate % columns_.size()].rows.size(); }
+
+  /// How far to move it, from the slopes of the rows that its column has.
+  float step_of(std::size_t coordinate, double damping) const;
+  float intercept_step_of(std::size_t vector, double damping) const;
+  /// Moves what lies at `place`, and the margins with it. Costs its column's non-zeros.
+  void change(std::uint64_t place, float amount);
+
+  /// The loss of the rows [begin, end), summed.
+  double loss(std::size_t begin, std::size_t end) const;
+  void copy_to(LinearModel& model) const;
+  /// The arrays of a checkpoint; where they were filled, restored() makes margins of them.
+  std::vector<std::span<std::byte>> state();
+  void restored();
+
+ private:
+  double target(std::size_t vector, std::size_t row) const;
+  double row_weight(std::size_t row) const { return class_weights_.empty() ? 1 : class_weights_[classes_[row]]; }
+  template <class RowOf, class ValueOf>
+  ColumnSums sums_of(std::size_t vector, std::size_t count, RowOf row_of, ValueOf value_of) const;
+  void add_to_margins(std::size_t coordinate, double amount);
+
+  const TrainOptions& options_;
+  Columns columns_;
+  std::size_t vectors_;
+  std::uint64_t stride_;
+  std::vector<double> class_weights_;
+  PoolVector<std::uint32_t> classes_;
+  PoolVector<float> weights_;  // by coordinate
+  PoolVector<float> intercepts_;
+  PoolVector<double> margins_;  // vector·rows + row
+};
+
+}  // namespace tulle::linear

@@ -1,0 +1,63 @@
+// A training step that is like those before it asks the system for no memory.
+#include <gtest/gtest.h>
+
+#include "collectives/count_allocations.hpp"
+#include "linear/sample_rows.hpp"
+#include "tulle/base/buffer.hpp"
+#include "tulle/comm/threads.hpp"
+#include "tulle/linear/train.hpp"
+
+namespace tulle::linear {
+namespace {
+
+constexpr std::uint64_t kSteps = 60;  // that are counted
+// Threads decide how many messages are under way at once; now and then there are more than ever before.
+constexpr std::uint64_t kMostFromPool = kSteps / 8;
+
+struct Allocations {
+  std::uint64_t calls = 0, from_pool = 0;
+};
+
+Allocations so_far() { return {testing::allocation_count(), pool_stats().system_allocations}; }
+
+// Trains for two epochs and counts in the middle of the second. Ranks are threads, so the counts are of all of them.
+Allocations allocations_of_steps(TrainOptions options) {
+  constexpr int kRanks = 2;
+  Allocations first, last;
+  options.epochs = 2;
+  options.on_step = [&](std::uint64_t done, std::uint64_t all) {
+    if (done == all * 6 / 10) first = so_far();
+    if (done == all * 6 / 10 + kSteps) last = so_far();
+  };
+  const Rows rows = testing::sample_rows({.rows = 4000, .features = 5000, .density = 0.01});
+  run_threads(kRanks, [&](Communicator& communicator) {
+    const auto rank = static_cast<std::size_t>(communicator.rank());
+    const bool is_replicated = options.solver == Solver::scd;
+    Dataset data(is_replicated ? rows : testing::slice_rows(rows, rank * 2000, (rank + 1) * 2000));
+    train(communicator, data, nullptr, options);
+  });
+  EXPECT_GT(first.calls, 0u);
+  return {last.calls - first.calls, last.from_pool - first.from_pool};
+}
+
+TEST(SteadyState, OfSgdAllocatesNothing) {
+  for (const std::string row : {"sparse", "dense", "ssar_recursive_double"}) {
+    for (const int staleness : {0, 2}) {
+      const Allocations steps = allocations_of_steps(
+          {.penalty = {.l1 = 1e-5, .l2 = 1e-4}, .batch_rows = 20, .aggregation = row, .staleness = staleness});
+      EXPECT_EQ(steps.calls, 0u) << row << " " << staleness;
+      EXPECT_LE(steps.from_pool, kMostFromPool) << row << " " << staleness;
+    }
+  }
+}
+
+TEST(SteadyState, OfScdAllocatesNothing) {
+  for (const std::string row : {"sparse", "dense"}) {
+    const Allocations steps = allocations_of_steps({.solver = Solver::scd, .aggregation = row, .coordinates = 20});
+    EXPECT_EQ(steps.calls, 0u) << row;
+    EXPECT_LE(steps.from_pool, kMostFromPool) << row;
+  }
+}
+
+}  // namespace
+}  // namespace tulle::linear

@@ -60,12 +60,12 @@ int launch_threads(int ranks, const RankBody& body) {
 }
 
 int launch_sim(const LaunchOptions& options, const std::function<int(Track&)>& body) {
-  SimTrack track({.ranks = options.ranks, .network = options.network});
+  SimTrack track({.ranks = options.ranks, .profile = options.profile, .network = options.network});
   return body(track);
 }
 
 int launch_sim_tasks(const LaunchOptions& options, const RankTask& body) {
-  SimWorld world({.ranks = options.ranks, .network = options.network});
+  SimWorld world({.ranks = options.ranks, .profile = options.profile, .network = options.network});
   int code_of_leader = 0;
   world.run([&](Communicator& communicator) -> Task<> {
     const int code = co_await body(communicator, linear::Waiting::awaits);

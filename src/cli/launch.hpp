@@ -33,7 +33,8 @@ std::string mpi_library();
 struct LaunchOptions {
   TransportChoice transport = TransportChoice::threads;
   int ranks = 4;                            ///< of threads and sim; mpirun decides otherwise
-  std::optional<Network> network;           ///< of sim
+  Profile profile;                          ///< of sim
+  std::optional<Network> network;           ///< of sim; its wires are in place of the profile's
   std::optional<std::string> profile_path;  ///< a file that mpi and threads load, as rank 0 reads it
 };
 

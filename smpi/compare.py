@@ -3,13 +3,15 @@
 
 Prints the time of every algorithm in both, and counts the cells (network, ranks, density) in which both rank the
 algorithms in the same order, and the times that differ by at most 30 %. Two times that are within 5 % of each other
-are a draw, which no order contradicts.
+are a draw, which no order contradicts. Succeeds where nine cells in ten have the same order, and nine times in ten
+are near.
 """
 import argparse
 import itertools
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,19 +20,26 @@ HERE = pathlib.Path(__file__).resolve().parent
 DRAW = 1.05
 NEAR = 1.30
 SEED = 1
+SKIPPED = 77  # what CTest takes for it
 
-# How often a rank that waits looks for messages, in seconds. Too long: messages wait to be seen. Too short: SMPI spends
-# its time on probes that find nothing.
-POLL_SECONDS = {"gige": 1e-6, "ib_fdr": 1e-7}
+# Densities of each number of ranks. SMPI takes minutes for a row of 128.
+CELLS = {8: [0.001, 0.01, 0.1], 32: [0.001, 0.01, 0.1], 64: [0.001, 0.1], 128: [0.01]}
+
+# What a look for messages takes that finds none, in seconds: about a twentieth of α. Too long: messages wait to be seen.
+# Too short: SMPI spends its time on probes.
+POLL_SECONDS = {"gige": 1.5e-6, "ib_fdr": 1e-7}
 
 # Times of SMPI itself that have no counterpart in the model are switched off: growing costs of failed probes, and the
-# factors that were fitted to one cluster's TCP. Eager and rendezvous messages stay as they are.
+# factors that were fitted to one cluster's TCP. Messages below 64 KiB are eager, as with real MPIs: they leave before
+# their receiver asks for them. Larger ones wait for it.
 CONFIG = {
     "smpi/simulate-computation": "no",
     "smpi/grow-injected-times": "no",
     "smpi/bw-factor": "0:1",
     "smpi/lat-factor": "0:1",
     "network/crosstraffic": "0",
+    "smpi/async-small-thresh": "65536",
+    "smpi/send-is-detached-thresh": "65536",
     "smpi/privatization": "dlopen",
 }
 FITTED = ("smpi/bw-factor", "smpi/lat-factor", "network/crosstraffic")
@@ -91,11 +100,11 @@ def times_at(rows, density):
 def compare(arguments):
     cells = []
     for network, ranks in itertools.product(arguments.networks, arguments.ranks):
-        dimension = arguments.dimension
-        ours = simulate(arguments.tulle, network, ranks, dimension, arguments.densities, arguments.index_coding)
-        theirs = witness(arguments.witness, network, ranks, dimension, arguments.densities, arguments.index_coding,
-                         arguments.fitted)
-        for density in arguments.densities:
+        densities = arguments.densities or CELLS.get(ranks, [0.01])
+        setting = (network, ranks, arguments.dimension, densities, arguments.index_coding)
+        ours = simulate(arguments.tulle, *setting)
+        theirs = witness(arguments.witness, *setting, arguments.fitted)
+        for density in densities:
             cells.append(Cell(network, ranks, density, times_at(ours, density), times_at(theirs, density)))
             show(cells[-1])
     return cells
@@ -117,7 +126,7 @@ def summarize(cells):
     near, times = sum(len(cell.near()) for cell in cells), sum(len(cell.ours) for cell in cells)
     print(f"\nsame order of algorithms: {same} of {len(cells)} cells; same winner: {winners} of {len(cells)}; "
           f"times within 30 %: {near} of {times}")
-    return same >= 0.9 * len(cells)
+    return same >= 0.9 * len(cells) and near >= 0.9 * times
 
 
 def parse_arguments():
@@ -125,8 +134,8 @@ def parse_arguments():
     parser.add_argument("--tulle", required=True, help="the command")
     parser.add_argument("--witness", required=True, help="smpi_witness")
     parser.add_argument("--networks", nargs="+", default=["gige", "ib_fdr"], choices=sorted(POLL_SECONDS))
-    parser.add_argument("--ranks", nargs="+", type=int, default=[8, 32, 64, 128])
-    parser.add_argument("--densities", nargs="+", type=float, default=[0.001, 0.01, 0.1])
+    parser.add_argument("--ranks", nargs="+", type=int, default=sorted(CELLS))
+    parser.add_argument("--densities", nargs="+", type=float, help="the same for all ranks")
     parser.add_argument("--dimension", type=int, default=2**18)
     parser.add_argument("--index-coding", default="raw")
     parser.add_argument("--fitted", action="store_true", help="leave SMPI's factors for TCP on")
@@ -134,4 +143,7 @@ def parse_arguments():
 
 
 if __name__ == "__main__":
+    if shutil.which("smpirun") is None:
+        print("skipped: SimGrid is not installed (Debian: libsimgrid-dev)")
+        sys.exit(SKIPPED)
     sys.exit(0 if summarize(compare(parse_arguments())) else 1)

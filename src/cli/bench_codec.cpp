@@ -123,7 +123,7 @@ Case value_case(const std::string& name, const Buffer& values, std::span<const V
 
 void add_index_contenders(Case& bench, const IndexCodec& row, const AnyStream& stream, double limit) {
   const Buffer coded = row.encode(stream);
-  const auto decode = [=] { return row.decode(coded.bytes(), stream.range(), stream.dimension(), stream.nnz()); };
+  const auto decode = [=] { return row.decode(coded.bytes(), stream.range(), stream.dimension(), stream.nnz(), {}); };
   const Contender both{.name = std::string(row.name),
                        .bits = 8.0 * static_cast<double>(coded.size()) / static_cast<double>(bench.items),
                        .limit = limit,

@@ -118,7 +118,8 @@ void add_simulate_flags(CLI::App& command, SimulateFlags& flags) {
   });
   add_network_flags(command, flags.network_flags);
   add_race_flags(command, flags.race);
-  command.add_flag("!--no-computation", flags.computes, "count the network alone: computation takes no time");
+  command.add_flag_callback(
+      "--no-computation", [&] { flags.computes = false; }, "count the network alone: computation takes no time");
   add(command, "--data", "auto|real|phantom",
       "real data, checked; or lengths alone; or whichever fits the memory limit (auto)",
       [&](const std::string& text) { flags.data.data = sim_data_from(text); });

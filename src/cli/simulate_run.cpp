@@ -59,7 +59,8 @@ std::unique_ptr<Course> make_phantom_course(Track& track, const RaceSpec& spec, 
   return std::make_unique<PhantomCourse>(track, spec, density);
 }
 
-// A rank holds its input, the result, and about as much again in blocks that it has received and reduced.
+// A rank holds its input, the result, and about as much again in blocks that it has received and reduced. Rows that
+// split have a message of every rank for every other one under way.
 double real_bytes(const RaceSpec& spec, double density, int ranks, std::string_view algorithm) {
   CostInput input{.ranks = ranks,
                   .dimension = static_cast<double>(spec.dimension),
@@ -70,7 +71,9 @@ double real_bytes(const RaceSpec& spec, double density, int ranks, std::string_v
   const bool makes_dense = algorithm == kAuto || find_algorithm(OperationKind::allreduce, algorithm).dense_result;
   const bool has_dense_input = spec.takes == Takes::accumulator || wants_dense_input(algorithm);
   const double result = makes_dense ? dense : input.stream_bytes(input.union_of(ranks), input.dimension);
-  return ranks * ((has_dense_input ? 2 * dense : input.stream_bytes(input.nnz, input.dimension)) + 2 * result);
+  const double contribution = has_dense_input ? 2 * dense : input.stream_bytes(input.nnz, input.dimension);
+  constexpr double kMessageBytes = 700;  // with its buffers in the pool
+  return ranks * (contribution + 2 * result) + kMessageBytes * ranks * ranks;
 }
 
 Simulation::Simulation(const SimOptions& options, const RaceSpec& spec, double density, const DataRule& rule)

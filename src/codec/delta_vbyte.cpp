@@ -156,15 +156,16 @@ Buffer encode_delta_vbyte(const AnyStream& stream) {
   return buffer.slice(0, static_cast<std::size_t>(out - buffer.data()));
 }
 
-Buffer decode_delta_vbyte(std::span<const std::byte> bytes, Range range, std::uint64_t dimension, std::uint64_t nnz) {
+Buffer decode_delta_vbyte(std::span<const std::byte> bytes, Range range, std::uint64_t dimension, std::uint64_t nnz,
+                          Buffer landing) {
   if (nnz > bytes.size()) {
     reject_indices("delta_vbyte", fmt::format("{} bytes do not hold {} indices", bytes.size(), nnz));
   }
-  Buffer indices = Buffer::allocate(nnz * index_bytes(dimension));
   Reader reader(bytes);
-  visit_index_type(dimension, [&]<class I>() { decode_blocks(reader, range, indices.as_mutable<I>()); });
+  visit_index_type(dimension,
+                   [&]<class I>() { decode_blocks(reader, range, std::span<I>(place_indices<I>(landing, nnz), nnz)); });
   reader.expect_end();
-  return indices;
+  return landing;
 }
 
 }  // namespace tulle

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/little_endian.hpp"
 #include "tulle/base/error.hpp"
@@ -13,7 +14,7 @@ namespace {
 
 // Offsets of the head's fields, as in docs/wire_format.md.
 constexpr std::size_t kMagicAt = 0, kVersionAt = 2, kLayoutAt = 3, kTypeAt = 4, kIndexCodingAt = 5, kValueCodingAt = 6,
-                      kOpAt = 7, kSequenceAt = 8, kReservedAt = 12, kDimensionAt = 16, kBeginAt = 24, kEndAt = 32,
+                      kOpAt = 7, kSequenceAt = 8, kLastCallAt = 12, kDimensionAt = 16, kBeginAt = 24, kEndAt = 32,
                       kNnzAt = 40, kContributedAt = 48;
 constexpr std::uint16_t kMagic = 0x4654;  // "TF"
 constexpr std::uint8_t kVersion = 1;
@@ -27,24 +28,18 @@ void expect_equal(std::string_view field, T got, T expected) {
   if (got != expected) reject(field, fmt::format("is {}, expected {}", got, expected));
 }
 
-Buffer encode_head(const AnyStream& stream, const FrameLabel& label, const FrameCodings& codings) {
-  Buffer buffer = Buffer::allocate(kFrameHeadBytes);
-  const auto bytes = buffer.as_mutable<std::byte>();
-  store_at(bytes, kMagicAt, kMagic);
-  store_at(bytes, kVersionAt, kVersion);
-  store_at(bytes, kLayoutAt, stream.layout());
-  store_at(bytes, kTypeAt, stream.type());
-  store_at(bytes, kIndexCodingAt, stream.is_dense() ? IndexCoding::none : codings.indices);
-  store_at(bytes, kValueCodingAt, codings.values.coding);
-  store_at(bytes, kOpAt, label.op);
-  store_at(bytes, kSequenceAt, label.sequence);
-  store_at(bytes, kReservedAt, std::uint32_t{0});
-  store_at(bytes, kDimensionAt, stream.dimension());
-  store_at(bytes, kBeginAt, stream.range().begin);
-  store_at(bytes, kEndAt, stream.range().end);
-  store_at(bytes, kNnzAt, stream.nnz());
-  store_at(bytes, kContributedAt, label.contributed);
-  return buffer;
+FrameHead head_of(const AnyStream& stream, const FrameLabel& label, const FrameCodings& codings) {
+  return {.layout = stream.layout(),
+          .type = stream.type(),
+          .index_coding = stream.is_dense() ? IndexCoding::none : codings.indices,
+          .value_coding = codings.values.coding,
+          .op = label.op,
+          .sequence = label.sequence,
+          .last_call = label.last_call,
+          .dimension = stream.dimension(),
+          .range = stream.range(),
+          .nnz = stream.nnz(),
+          .contributed = label.contributed};
 }
 
 bool is_coding_of(IndexCoding coding, Layout layout) {
@@ -136,14 +131,31 @@ AnyStream decode_raw_indices(const FrameHead& head, const Buffer& indices, Buffe
   return stream;
 }
 
-AnyStream decode_body(const FrameHead& head, std::span<const Buffer> body) {
+// Itself, or its copy in `landing`.
+Buffer land(Buffer array, const Buffer& landing) {
+  if (landing.empty() || array.data() == landing.data()) return array;
+  Buffer landed = landing;
+  std::memcpy(landed.data_for_landing(), array.data(), array.size());
+  return landed;
+}
+
+AnyStream land_pairs(const FrameHead& head, const AnyStream& stream, const PairLanding& landing) {
+  return AnyStream::sparse(head.type, head.dimension, head.range, land(stream.indices_buffer(), landing.indices),
+                           land(stream.values_buffer(), landing.values));
+}
+
+AnyStream decode_body(const FrameHead& head, std::span<const Buffer> body, const PairLanding& landing) {
   const bool phantom = body.back().is_phantom() && head.nnz > 0;
   if (phantom) return AnyStream::phantom(head.type, head.dimension, head.range, head.layout, head.nnz);
   Buffer values = decode_values_of(head, body.back());
   if (head.layout == Layout::dense) return AnyStream::dense(head.type, head.dimension, head.range, std::move(values));
-  if (head.index_coding == IndexCoding::raw) return decode_raw_indices(head, body.front(), std::move(values));
-  Buffer indices = decode_indices(head.index_coding, body.front().bytes(), head.range, head.dimension, head.nnz);
-  return AnyStream::sparse(head.type, head.dimension, head.range, std::move(indices), std::move(values));
+  if (head.index_coding == IndexCoding::raw) {
+    return land_pairs(head, decode_raw_indices(head, body.front(), std::move(values)), landing);
+  }
+  Buffer indices =
+      decode_indices(head.index_coding, body.front().bytes(), head.range, head.dimension, head.nnz, landing.indices);
+  return AnyStream::sparse(head.type, head.dimension, head.range, std::move(indices),
+                           land(std::move(values), landing.values));
 }
 
 std::uint64_t bytes_of(std::span<const Buffer> arrays) {
@@ -154,10 +166,30 @@ std::uint64_t bytes_of(std::span<const Buffer> arrays) {
 
 }  // namespace
 
+Buffer encode_frame_head(const FrameHead& head) {
+  Buffer buffer = Buffer::allocate(kFrameHeadBytes);
+  const auto bytes = buffer.as_mutable<std::byte>();
+  store_at(bytes, kMagicAt, kMagic);
+  store_at(bytes, kVersionAt, kVersion);
+  store_at(bytes, kLayoutAt, head.layout);
+  store_at(bytes, kTypeAt, head.type);
+  store_at(bytes, kIndexCodingAt, head.index_coding);
+  store_at(bytes, kValueCodingAt, head.value_coding);
+  store_at(bytes, kOpAt, head.op);
+  store_at(bytes, kSequenceAt, head.sequence);
+  store_at(bytes, kLastCallAt, head.last_call);
+  store_at(bytes, kDimensionAt, head.dimension);
+  store_at(bytes, kBeginAt, head.range.begin);
+  store_at(bytes, kEndAt, head.range.end);
+  store_at(bytes, kNnzAt, head.nnz);
+  store_at(bytes, kContributedAt, head.contributed);
+  return buffer;
+}
+
 std::uint64_t encode_frame(const AnyStream& stream, const FrameLabel& label, const FrameCodings& codings,
                            Segments& segments) {
   const std::size_t first = segments.size();
-  segments.push_back(encode_head(stream, label, codings));
+  segments.push_back(encode_frame_head(head_of(stream, label, codings)));
   if (!stream.is_dense()) segments.push_back(encode_indices_of(stream, codings.indices));
   segments.push_back(encode_values_of(stream, codings));
   return bytes_of(std::span(segments).subspan(first + 1));
@@ -169,7 +201,6 @@ FrameHead decode_frame_head(std::span<const std::byte> bytes) {
   }
   expect_equal("magic", load_at<std::uint16_t>(bytes, kMagicAt), kMagic);
   expect_equal("version", load_at<std::uint8_t>(bytes, kVersionAt), kVersion);
-  expect_equal("reserved", load_at<std::uint32_t>(bytes, kReservedAt), std::uint32_t{0});
   FrameHead head;
   head.layout = load_at<Layout>(bytes, kLayoutAt);
   head.type = load_at<ValueType>(bytes, kTypeAt);
@@ -177,6 +208,7 @@ FrameHead decode_frame_head(std::span<const std::byte> bytes) {
   head.value_coding = load_at<ValueCoding>(bytes, kValueCodingAt);
   head.op = load_at<OpCode>(bytes, kOpAt);
   head.sequence = load_at<std::uint32_t>(bytes, kSequenceAt);
+  head.last_call = load_at<Ticks>(bytes, kLastCallAt);
   head.dimension = load_at<std::uint64_t>(bytes, kDimensionAt);
   head.range = {load_at<std::uint64_t>(bytes, kBeginAt), load_at<std::uint64_t>(bytes, kEndAt)};
   head.nnz = load_at<std::uint64_t>(bytes, kNnzAt);
@@ -186,7 +218,8 @@ FrameHead decode_frame_head(std::span<const std::byte> bytes) {
   return head;
 }
 
-DecodedFrame decode_frame(std::span<const Buffer>& segments, const FrameExpectation& expectation) {
+DecodedFrame decode_frame(std::span<const Buffer>& segments, const FrameExpectation& expectation,
+                          const PairLanding& landing) {
   if (segments.empty()) reject("head", "is missing: the message ends before the frame");
   const FrameHead head = decode_frame_head(segments.front().bytes());
   validate_expected(head, expectation);
@@ -194,7 +227,7 @@ DecodedFrame decode_frame(std::span<const Buffer>& segments, const FrameExpectat
     reject("segments", fmt::format("{} of {} arrived", segments.size(), head.segment_count()));
   }
   const std::span<const Buffer> body = segments.subspan(1, head.segment_count() - 1);
-  DecodedFrame frame{head, decode_body(head, body), bytes_of(body)};
+  DecodedFrame frame{head, decode_body(head, body, landing), bytes_of(body)};
   segments = segments.subspan(head.segment_count());
   return frame;
 }

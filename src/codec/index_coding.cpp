@@ -15,18 +15,20 @@ std::uint64_t raw_bytes(const AnyStream& stream) { return stream.nnz() * stream.
 Buffer encode_raw(const AnyStream& stream) { return stream.indices_buffer().to_owned(); }
 double raw_expected_bits(double, std::size_t index_width) { return static_cast<double>(index_width * 8); }
 
-Buffer decode_raw(std::span<const std::byte> bytes, Range range, std::uint64_t dimension, std::uint64_t nnz) {
+Buffer decode_raw(std::span<const std::byte> bytes, Range range, std::uint64_t dimension, std::uint64_t nnz,
+                  Buffer landing) {
   const std::size_t width = index_bytes(dimension);
   if (bytes.size() % width != 0 || bytes.size() / width != nnz) {
     reject_indices("raw", fmt::format("{} bytes are not {} items of {} bytes", bytes.size(), nnz, width));
   }
-  Buffer indices = Buffer::copy_of(bytes);
+  if (landing.empty()) landing = Buffer::allocate(bytes.size());
+  std::ranges::copy(bytes, landing.data_for_landing());
   try {
-    visit_index_type(dimension, [&]<class I>() { require_sorted(indices.as<I>(), dimension, range); });
+    visit_index_type(dimension, [&]<class I>() { require_sorted(landing.as<I>(), dimension, range); });
   } catch (const Error& error) {
     reject_indices("raw", error.what());
   }
-  return indices;
+  return landing;
 }
 
 // In the order in which equal sizes are preferred: the faster first.
@@ -80,11 +82,11 @@ Buffer encode_indices(IndexCoding coding, const AnyStream& stream) {
 }
 
 Buffer decode_indices(IndexCoding coding, std::span<const std::byte> bytes, Range range, std::uint64_t dimension,
-                      std::uint64_t nnz) {
+                      std::uint64_t nnz, Buffer landing) {
   if (nnz > range.size()) {
     reject_indices(to_string(coding), fmt::format("{} indices do not fit in {} positions", nnz, range.size()));
   }
-  return row_of(coding).decode(bytes, range, dimension, nnz);
+  return row_of(coding).decode(bytes, range, dimension, nnz, std::move(landing));
 }
 
 double expected_index_bits(IndexCoding coding, double density, std::size_t index_width) {

@@ -14,10 +14,11 @@
 namespace tulle {
 
 // One coding, one source file of that name.
-#define TULLE_DECLARE_INDEX_CODING(name)                                                                           \
-  std::uint64_t name##_bytes(const AnyStream& stream);                                                             \
-  Buffer encode_##name(const AnyStream& stream);                                                                   \
-  Buffer decode_##name(std::span<const std::byte> bytes, Range range, std::uint64_t dimension, std::uint64_t nnz); \
+#define TULLE_DECLARE_INDEX_CODING(name)                                                                          \
+  std::uint64_t name##_bytes(const AnyStream& stream);                                                            \
+  Buffer encode_##name(const AnyStream& stream);                                                                  \
+  Buffer decode_##name(std::span<const std::byte> bytes, Range range, std::uint64_t dimension, std::uint64_t nnz, \
+                       Buffer landing);                                                                           \
   double name##_expected_bits(double density, std::size_t index_width);
 TULLE_DECLARE_INDEX_CODING(delta_vbyte)
 TULLE_DECLARE_INDEX_CODING(bitmap)
@@ -26,6 +27,13 @@ TULLE_DECLARE_INDEX_CODING(rice)
 
 [[noreturn]] inline void reject_indices(std::string_view coding, const std::string& why) {
   throw Error(ErrorKind::bad_message, fmt::format("indices coded as {}: {}", coding, why));
+}
+
+/// Where a decoder puts its indices: `landing`, or memory of its own.
+template <class I>
+I* place_indices(Buffer& landing, std::uint64_t nnz) {
+  if (landing.empty()) landing = Buffer::allocate(nnz * sizeof(I));
+  return reinterpret_cast<I*>(landing.data_for_landing());
 }
 
 constexpr std::uint64_t divide_up(std::uint64_t value, std::uint64_t divisor) {

@@ -177,13 +177,13 @@ Buffer encode_rice(const AnyStream& stream) {
   return buffer;
 }
 
-Buffer decode_rice(std::span<const std::byte> bytes, Range range, std::uint64_t dimension, std::uint64_t nnz) {
+Buffer decode_rice(std::span<const std::byte> bytes, Range range, std::uint64_t dimension, std::uint64_t nnz,
+                   Buffer landing) {
   const Message message = split(bytes, range, nnz);
-  Buffer indices = Buffer::allocate(nnz * index_bytes(dimension));
   const bool fits =
-      visit_index_type(dimension, [&]<class I>() { return read_gaps(message, range, indices.as_mutable<I>().data()); });
+      visit_index_type(dimension, [&]<class I>() { return read_gaps(message, range, place_indices<I>(landing, nnz)); });
   if (!fits) reject_indices("rice", fmt::format("an index is beyond {}", range.end));
-  return indices;
+  return landing;
 }
 
 }  // namespace tulle

@@ -13,6 +13,7 @@ namespace algorithms {
 TULLE_ALGORITHM(ssar_recursive_double)
 TULLE_ALGORITHM(ssar_split_allgather)
 TULLE_ALGORITHM(dsar_split_allgather)
+TULLE_ALGORITHM(two_level)
 TULLE_ALGORITHM(dense_recursive_double)
 TULLE_ALGORITHM(dense_ring)
 TULLE_ALGORITHM(dense_rabenseifner)

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstdlib>
 #include <span>
 
 #include "collectives/exchange.hpp"
+#include "collectives/experience.hpp"
 #include "collectives/teams.hpp"
 #include "tulle/base/crc32c.hpp"
 #include "tulle/stream/reduce.hpp"
@@ -40,6 +42,19 @@ double coded_value_bytes(const ValueCodec& codec, ValueType type) {
   return static_cast<double>(encoded_value_bytes(codec, compute_type(type), kMany)) / kMany;
 }
 
+int count_nodes(std::span<const int> nodes) {
+  PoolVector<int> distinct(nodes.begin(), nodes.end());
+  std::ranges::sort(distinct);
+  return static_cast<int>(std::ranges::unique(distinct).begin() - distinct.begin());
+}
+
+// What uniform positions would have added to the union, and what was added.
+double overlap_of(CostInput input, double nnz, double result_nnz) {
+  input.nnz = nnz;
+  const double expected = input.union_of(input.ranks) - nnz;
+  return expected > 0 ? std::clamp((result_nnz - nnz) / expected, 0.0, 2.0) : 1;
+}
+
 CostInput cost_input(const Communicator& communicator, const Shape& shape, const CallOptions& options,
                      const AlgorithmState* state) {
   CostInput input;
@@ -50,6 +65,7 @@ CostInput cost_input(const Communicator& communicator, const Shape& shape, const
   input.index_coding = options.index_coding;
   input.coded_value_bytes = coded_value_bytes(options.value_coding, shape.type);
   input.teams = options.teams;
+  input.nodes = count_nodes(communicator.nodes());
   input.profile = communicator.profile();
   if (shape.takes == Takes::accumulator) {
     input.nnz = static_cast<double>(options.k);
@@ -63,17 +79,34 @@ CostInput cost_input(const Communicator& communicator, const Shape& shape, const
   } else if (learned) {
     input.nnz = state->nnz_per_rank;
   }
-  input.result_nnz = learned && !options.density ? state->result_nnz : input.union_of(input.ranks);
+  if (learned) input.overlap = overlap_of(input, state->nnz_per_rank, state->result_nnz);
+  input.result_nnz = input.union_of(input.ranks);
   return input;
 }
 
 bool codes_values(const CallOptions& options) { return options.value_coding.coding != ValueCoding::raw; }
 
+// TULLE_ALGORITHM, for whoever wants to try rows without touching a program: the allreduces that the row can do get it,
+// whatever the call says.
+const Algorithm* forced_row(OperationKind kind, Takes takes) {
+  const char* const name = std::getenv("TULLE_ALGORITHM");
+  if (name == nullptr || *name == '\0' || name == kAuto || kind != OperationKind::allreduce) return nullptr;
+  try {
+    const Algorithm& row = find_algorithm(kind, name);
+    return row.takes == takes ? &row : nullptr;
+  } catch (const Error& error) {
+    throw Error(error.kind(), fmt::format("TULLE_ALGORITHM: {}", error.what()));
+  }
+}
+
 const Algorithm& resolve(OperationKind kind, const Communicator& communicator, const Shape& shape,
                          const CallOptions& options, const AlgorithmState* state) {
+  if (const Algorithm* const forced = forced_row(kind, shape.takes)) return *forced;
   if (options.algorithm != kAuto) return find_algorithm(kind, options.algorithm);
   const RowNeeds needs{.kind = kind, .takes = shape.takes, .coded_values = codes_values(options)};
-  return choose(needs, cost_input(communicator, shape, options, state));
+  static const Experience kNone;
+  const bool learns = state != nullptr && !options.reproducible;
+  return choose(needs, cost_input(communicator, shape, options, state), learns ? state->experience : kNone);
 }
 
 // What a row cannot do, told before anything is sent and so without breaking the communicator: it depends on what is
@@ -195,35 +228,51 @@ CallSignature signature_of(const Algorithm& algorithm, const Shape& shape, const
   return signature;
 }
 
-void learn(AlgorithmState& state, const Outcome& outcome, int ranks) {
-  if (outcome.contributed == 0) return;
-  state.calls += 1;
-  state.nnz_per_rank = static_cast<double>(outcome.contributed) / ranks;
-  state.result_nnz = static_cast<double>(outcome.stream.nnz());
-}
-
 // What an operation keeps while it runs.
 struct Call {
   const Algorithm& algorithm;
   Payload payload;
   CallOptions options;
   AlgorithmState* state;
+  CostInput cost;  ///< what was expected
 };
+
+void learn(const Call& call, const Outcome& outcome, double seconds) {
+  AlgorithmState& state = *call.state;
+  if (outcome.contributed == 0) {
+    state.experience.last_row = 0;
+    return;
+  }
+  state.calls += 1;
+  state.nnz_per_rank = static_cast<double>(outcome.contributed) / call.cost.ranks;
+  state.result_nnz = static_cast<double>(outcome.stream.nnz());
+
+  CostInput seen = call.cost;
+  seen.nnz = state.nnz_per_rank;
+  seen.result_nnz = state.result_nnz;
+  seen.overlap = overlap_of({.ranks = seen.ranks, .dimension = seen.dimension}, seen.nnz, seen.result_nnz);
+  note_call(state.experience, outcome.last_call, algorithm_number(call.algorithm), call.algorithm.cost_seconds(seen),
+            state.nnz_per_rank);
+  state.experience.last_seconds = seconds;
+}
 
 // f16 and bf16 travel and are summed in f32; the result is rounded once, at the end.
 Task<> run_call(Operation& operation, Call call, std::shared_ptr<std::optional<Outcome>> result) {
   const ValueType type = call.payload.stream.type();
   const bool widened = call.algorithm.takes == Takes::stream && type != compute_type(type);
   if (widened) call.payload.stream = convert(call.payload.stream, compute_type(type));
+  const bool teaches =
+      call.state != nullptr && call.algorithm.kind == OperationKind::allreduce && call.algorithm.takes == Takes::stream;
+  const bool timed = teaches && operation.is_timed() && !call.options.reproducible;
+  if (timed) operation.set_last_call(to_ticks(call.state->experience.last_seconds));
+  const double start = operation.seconds();
   Outcome outcome = co_await call.algorithm.run(operation, call.payload, call.options, call.state);
   KernelReport report;
   if (widened) outcome.stream = convert(outcome.stream, type, &report);
   outcome.overflowed = report.overflowed;
   outcome.algorithm = call.algorithm.name;
   outcome.counts = operation.counts();
-  const bool teaches =
-      call.state != nullptr && call.algorithm.kind == OperationKind::allreduce && call.algorithm.takes == Takes::stream;
-  if (teaches) learn(*call.state, outcome, operation.size());
+  if (teaches) learn(call, outcome, timed ? operation.seconds() - start : 0);
   *result = std::move(outcome);
 }
 
@@ -234,10 +283,11 @@ Request<Outcome> start(OperationKind kind, Communicator& communicator, Payload p
   require_supported(algorithm, communicator, shape, options);
   const auto result = std::allocate_shared<std::optional<Outcome>>(PoolAllocator<std::optional<Outcome>>());
   const CallSignature signature = signature_of(algorithm, shape, options, blocking);
+  const CostInput expected = cost_input(communicator, shape, options, nullptr);
   auto operation = communicator.engine()->start(
       communicator.context(), signature, options.deadline_seconds, options.checksum, [&](Operation& started) {
         started.set_blocking(blocking);
-        return run_call(started, Call{algorithm, std::move(payload), options, state}, result);
+        return run_call(started, Call{algorithm, std::move(payload), options, state, expected}, result);
       });
   return {communicator.engine(), std::move(operation), result};
 }

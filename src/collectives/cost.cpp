@@ -14,7 +14,8 @@ namespace tulle {
 double CostInput::union_of(double count) const {
   if (dimension <= 0 || nnz <= 0) return 0;
   if (nnz >= dimension) return dimension;
-  return -dimension * std::expm1(count * std::log1p(-nnz / dimension));
+  const double uniform = -dimension * std::expm1(count * std::log1p(-nnz / dimension));
+  return std::clamp(nnz + overlap * (uniform - nnz), 0.0, dimension);
 }
 
 double CostInput::stream_bytes(double stored, double extent, double bytes_per_value) const {
@@ -33,6 +34,10 @@ double CostInput::coding_seconds(double stored, double extent) const {
 
 double message_seconds(const Profile& profile, double bytes) {
   return profile.alpha_seconds + profile.beta_seconds_per_byte * bytes;
+}
+
+double exchange_seconds(const Profile& profile, double bytes) {
+  return message_seconds(profile, bytes * profile.exchange_factor);
 }
 
 double split_seconds(const CostInput& input, double block_bytes) {

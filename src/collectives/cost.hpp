@@ -7,6 +7,8 @@ namespace tulle {
 
 /// One message of `bytes`: α + β·bytes.
 double message_seconds(const Profile& profile, double bytes);
+/// The same where the other rank sends as much at the same time.
+double exchange_seconds(const Profile& profile, double bytes);
 /// P − 1 messages of `block_bytes` each, out of one port.
 double split_seconds(const CostInput& input, double block_bytes);
 /// Everyone's `block_bytes` to everyone in ⌈log2 P⌉ rounds: (P−1) blocks through each port.

@@ -10,7 +10,7 @@
 
 #include "collectives/algorithms.hpp"
 #include "collectives/cost.hpp"
-#include "collectives/exchange.hpp"
+#include "collectives/gather.hpp"
 #include "collectives/patterns/fold.hpp"
 #include "tulle/collectives/collectives.hpp"
 
@@ -50,9 +50,9 @@ Task<Part> halve_and_gather(Exchange& exchange, Part mine, const patterns::Fold&
   const auto rank_of = [](const void* context, int member) {
     return static_cast<const patterns::Fold*>(context)->rank_of(member);
   };
-  const PoolVector<Part> blocks = co_await gather_parts_among(exchange, std::move(block), kGatherStep,
-                                                              {fold.core_rank(), fold.core_size(), rank_of, &fold});
-  co_return exchange.concatenate(blocks, LayoutChoice::dense, std::move(result));
+  const Members core{fold.core_rank(), fold.core_size(), rank_of, &fold};
+  co_return co_await gather_blocks(exchange, std::move(block), kGatherStep, core, LayoutChoice::dense,
+                                   std::move(result));
 }
 
 }  // namespace
@@ -81,7 +81,7 @@ double dense_rabenseifner_cost(const CostInput& input) {
                                                 message_seconds(input.profile, input.dimension * input.value_bytes);
   double extent = input.dimension / 2;
   for (int distance = 1; 2 * distance <= input.ranks; distance *= 2, extent /= 2) {
-    seconds += 2 * message_seconds(input.profile, extent * input.value_bytes) + dense_seconds(input, extent);
+    seconds += 2 * exchange_seconds(input.profile, extent * input.value_bytes) + dense_seconds(input, extent);
   }
   return seconds;
 }

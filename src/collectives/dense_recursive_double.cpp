@@ -23,7 +23,7 @@ Task<Outcome> dense_recursive_double(Operation& operation, Payload& payload, con
 double dense_recursive_double_cost(const CostInput& input) {
   double rounds = patterns::Fold::extra_depth(input.ranks);
   for (int distance = 1; 2 * distance <= input.ranks; distance *= 2) rounds += 1;
-  return densify_seconds(input) + rounds * (message_seconds(input.profile, input.dimension * input.value_bytes) +
+  return densify_seconds(input) + rounds * (exchange_seconds(input.profile, input.dimension * input.value_bytes) +
                                             dense_seconds(input, input.dimension));
 }
 

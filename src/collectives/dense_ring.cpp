@@ -88,7 +88,7 @@ Task<Part> run_ring(Exchange& exchange, const Part& input) {
       }
     }
   }
-  co_return exchange.concatenate(blocks, LayoutChoice::dense, std::move(result));
+  co_return exchange.concatenate(blocks, LayoutChoice::dense, {.dense = std::move(result)});
 }
 
 }  // namespace

@@ -3,21 +3,15 @@
 #include <fmt/format.h>
 
 #include "collectives/ledger.hpp"
-#include "collectives/patterns/bruck.hpp"
 #include "tulle/collectives/collectives.hpp"
 
 namespace tulle {
 
-namespace {
-
-// Of a frame's arrays, which follow its head.
 std::uint64_t bytes_of_body(std::span<const Buffer> frame) {
   std::uint64_t bytes = 0;
   for (const Buffer& array : frame.subspan(1)) bytes += array.size();
   return bytes;
 }
-
-}  // namespace
 
 Range block_of(std::uint64_t dimension, int ranks, int rank) {
   const auto cut = [&](int at) {
@@ -85,25 +79,21 @@ void Exchange::send(int to, Step step, const Part& part) {
   operation_.send(to, step, std::move(segments), data_bytes);
 }
 
-Part Exchange::decode(int from, std::span<const Buffer>& segments) {
+Part Exchange::decode(int from, std::span<const Buffer>& segments, const PairLanding& landing) {
   try {
-    DecodedFrame frame = decode_frame(segments, expectation_);
+    DecodedFrame frame = decode_frame(segments, expectation_, landing);
     operation_.count_received(frame.data_bytes);
-    return {std::move(frame.stream), frame.head.contributed, {}};
+    return {std::move(frame.stream), frame.head.contributed, {}, frame.head.last_call};
   } catch (const Error& error) {
     throw Error(error.kind(), fmt::format("in a message from rank {}: {}", from, error.what())).with_peer(from);
   }
 }
-
-namespace {
 
 void require_all_read(std::span<const Buffer> rest, int from) {
   if (rest.empty()) return;
   throw Error(ErrorKind::bad_message, fmt::format("a message from rank {} holds more than its frames", from))
       .with_peer(from);
 }
-
-}  // namespace
 
 Part Exchange::open(Incoming message) {
   std::span<const Buffer> segments = message.segments;
@@ -131,8 +121,10 @@ PoolVector<Part> Exchange::open(Incoming message, std::span<const Range> ranges)
 Part Exchange::reduce(Part lower, Part higher) {
   KernelReport report;
   const std::uint64_t contributed = lower.contributed + higher.contributed;
-  Part sum{
-      tulle::reduce(std::move(lower.stream), std::move(higher.stream), op_, &report, layout_rule_), contributed, {}};
+  Part sum{tulle::reduce(std::move(lower.stream), std::move(higher.stream), op_, &report, layout_rule_),
+           contributed,
+           {},
+           std::max(lower.last_call, higher.last_call)};
   operation_.charge(report);
   return sum;
 }
@@ -143,6 +135,7 @@ namespace {
 struct Streams {
   PoolVector<AnyStream> streams;
   std::uint64_t contributed = 0;
+  Ticks last_call = 0;
 };
 
 Streams streams_of(std::span<const Part> parts) {
@@ -151,6 +144,7 @@ Streams streams_of(std::span<const Part> parts) {
   for (const Part& part : parts) {
     all.streams.push_back(part.stream);
     all.contributed += part.contributed;
+    all.last_call = std::max(all.last_call, part.last_call);
   }
   return all;
 }
@@ -162,17 +156,19 @@ Part Exchange::reduce_many(std::span<const Part> parts, std::optional<LayoutRule
   const Streams all = streams_of(parts);
   Part sum{tulle::reduce_many(all.streams, op_, &report, rule.value_or(layout_rule_), std::move(landing)),
            all.contributed,
-           {}};
+           {},
+           all.last_call};
   operation_.charge(report);
   return sum;
 }
 
-Part Exchange::concatenate(std::span<const Part> blocks, std::optional<LayoutRule> rule, Buffer landing) {
+Part Exchange::concatenate(std::span<const Part> blocks, std::optional<LayoutRule> rule, JoinLanding landing) {
   KernelReport report;
   const Streams all = streams_of(blocks);
   Part whole{tulle::concatenate(all.streams, op_, &report, rule.value_or(layout_rule_), std::move(landing)),
              all.contributed,
-             {}};
+             {},
+             all.last_call};
   operation_.charge(report);
   return whole;
 }
@@ -201,6 +197,7 @@ Outcome Exchange::outcome(Part result) const {
   Outcome outcome;
   outcome.stream = std::move(result.stream);
   outcome.contributed = result.contributed;
+  outcome.last_call = std::max(result.last_call, operation_.last_call());
   return outcome;
 }
 
@@ -216,30 +213,46 @@ Range Blocks::of(int rank) const {
   return {cuts[static_cast<std::size_t>(rank)], cuts[static_cast<std::size_t>(rank) + 1]};
 }
 
-Task<Part> split_and_reduce(Exchange& exchange, Part mine, Step step, std::optional<LayoutRule> rule, Buffer result,
-                            std::span<const std::uint64_t> cuts) {
-  const int rank = exchange.rank();
-  const int size = exchange.size();
+Members Members::all(const Exchange& exchange) {
+  return {exchange.rank(), exchange.size(), [](const void*, int member) { return member; }, nullptr};
+}
+
+int Members::number_of(int rank) const {
+  int member = 0;
+  while (member < size && (*this)[member] != rank) ++member;
+  return member;
+}
+
+Task<Part> split_and_reduce(Exchange& exchange, Part mine, Step step, Members members, std::optional<LayoutRule> rule,
+                            Buffer result, std::span<const std::uint64_t> cuts) {
+  const int number = members.rank;
+  const int size = members.size;
   const Blocks blocks{exchange.dimension(), size, cuts};
-  // A slice of a dense vector does not know its non-zeros: the rank's own block speaks for all of them.
+  // The rank's own block speaks for all that it contributes.
   const auto part_for = [&](int owner) {
-    AnyStream block = slice(mine.stream, blocks.of(owner));
-    const std::uint64_t nnz = !block.is_dense() ? block.nnz() : owner == rank ? mine.contributed : 0;
-    return exchange.with_coded_contribution({std::move(block), nnz, {}}, step);
+    const std::uint64_t contributed = owner == number ? mine.contributed : 0;
+    return exchange.with_coded_contribution({slice(mine.stream, blocks.of(owner)), contributed, {}, mine.last_call},
+                                            step);
   };
   // Everyone starts with its right-hand neighbour, so that no owner is sent to by all at once.
-  for (int i = 1; i < size; ++i) exchange.send((rank + i) % size, step, part_for((rank + i) % size));
+  for (int i = 1; i < size; ++i) exchange.send(members[(number + i) % size], step, part_for((number + i) % size));
 
   PoolVector<Part> parts(static_cast<std::size_t>(size));
-  parts[static_cast<std::size_t>(rank)] = part_for(rank);
+  parts[static_cast<std::size_t>(number)] = part_for(number);
   for (int i = 1; i < size; ++i) {
     Incoming message = co_await exchange.operation().receive_next(step);
-    const auto from = static_cast<std::size_t>(message.from);
-    parts[from] = exchange.open(std::move(message));
+    const int from = members.number_of(message.from);
+    if (from == size) throw Error(ErrorKind::bad_message, "a block from a rank that has none").with_peer(message.from);
+    parts[static_cast<std::size_t>(from)] = exchange.open(std::move(message));
   }
   Buffer landing;
-  if (!result.empty()) landing = exchange.block_of_result(result, blocks.of(rank));
+  if (!result.empty()) landing = exchange.block_of_result(result, blocks.of(number));
   co_return exchange.reduce_many(parts, rule, std::move(landing));
+}
+
+Task<Part> split_and_reduce(Exchange& exchange, Part mine, Step step, std::optional<LayoutRule> rule, Buffer result,
+                            std::span<const std::uint64_t> cuts) {
+  return split_and_reduce(exchange, std::move(mine), step, Members::all(exchange), rule, std::move(result), cuts);
 }
 
 void pass_down(Exchange& exchange, const patterns::Binomial& tree, const Part& part, Step step) {
@@ -255,122 +268,6 @@ Part open_and_pass_down(Exchange& exchange, const patterns::Binomial& tree, Inco
   pass_down(exchange, tree, part, step);
   part.frame.clear();
   return part;
-}
-
-namespace {
-
-// A frame that is passed on as it came.
-struct EncodedPart {
-  Segments segments;
-  std::uint64_t data_bytes = 0;
-};
-
-EncodedPart take_encoded_part(std::span<const Buffer>& segments, int from) {
-  try {
-    if (segments.empty()) throw Error(ErrorKind::bad_message, "frame field 'head': is missing");
-    const std::size_t count = decode_frame_head(segments.front().bytes()).segment_count();
-    if (segments.size() < count) throw Error(ErrorKind::bad_message, "frame field 'segments': some are missing");
-    EncodedPart part;
-    part.segments.assign(segments.begin(), segments.begin() + static_cast<std::ptrdiff_t>(count));
-    part.data_bytes = bytes_of_body(part.segments);
-    segments = segments.subspan(count);
-    return part;
-  } catch (const Error& error) {
-    throw Error(error.kind(), fmt::format("in a message from rank {}: {}", from, error.what())).with_peer(from);
-  }
-}
-
-// What a member knows in Bruck's allgather: its own part and those of the members after it, as they came.
-class Gathered {
- public:
-  Gathered(Exchange& exchange, Part mine, const Members& members)
-      : exchange_(exchange), members_(members), known_(1), parts_(static_cast<std::size_t>(members.size)) {
-    known_.reserve(static_cast<std::size_t>(members.size));
-    known_[0].data_bytes = exchange.encode(mine, known_[0].segments);
-    parts_[static_cast<std::size_t>(members.rank)] = std::move(mine);
-  }
-
-  int rank_of(int member) const { return members_.rank_of(members_.context, member); }
-
-  // Large blocks go by themselves, so that the receiver decodes one while the next travels.
-  void send(const patterns::BruckRound& round, Step step) {
-    for (int first = 0; first < round.blocks;) {
-      Segments outgoing;
-      std::uint64_t data_bytes = 0;
-      const int begin = first;
-      while (first < round.blocks && (data_bytes < kLargeBytes || !may_part())) {
-        const EncodedPart& part = known_[static_cast<std::size_t>(first++)];
-        outgoing.insert(outgoing.end(), part.segments.begin(), part.segments.end());
-        data_bytes += part.data_bytes;
-      }
-      exchange_.operation().send(rank_of(round.send_to), step_of(step, begin), std::move(outgoing), data_bytes);
-    }
-  }
-
-  // The message of a round that begins with its `block`-th block.
-  static Step step_of(Step round_step, int block) {
-    return static_cast<Step>(round_step + kMostRounds * static_cast<unsigned>(block));
-  }
-
-  /// Takes what a message holds; returns how many blocks those were.
-  int receive(const Incoming& message, int at_most) {
-    std::span<const Buffer> segments = message.segments;
-    int blocks = 0;
-    for (; blocks < at_most && !segments.empty(); ++blocks) known_.push_back(take_encoded_part(segments, message.from));
-    require_all_read(segments, message.from);
-    if (blocks == 0) throw Error(ErrorKind::bad_message, "a message without a frame").with_peer(message.from);
-    return blocks;
-  }
-
-  // What has arrived is decoded while other messages travel.
-  void decode_known() {
-    for (; decoded_ < known_.size(); ++decoded_) {
-      const int member = (members_.rank + static_cast<int>(decoded_)) % members_.size;
-      std::span<const Buffer> segments = known_[decoded_].segments;
-      parts_[static_cast<std::size_t>(member)] = exchange_.decode(rank_of(member), segments);
-      exchange_.operation().push();
-    }
-  }
-
-  PoolVector<Part> take_parts() { return std::move(parts_); }
-
- private:
-  // Smaller messages cost more latency than decoding takes; larger ones leave the receiver idle.
-  static constexpr std::uint64_t kLargeBytes = 256 * 1024;
-  // Rounds of any number of ranks, and so the distance between the steps of a round's messages.
-  static constexpr unsigned kMostRounds = 64;
-  // Steps have 16 bits.
-  bool may_part() const { return members_.size <= 1024; }
-
-  Exchange& exchange_;
-  const Members& members_;
-  PoolVector<EncodedPart> known_;
-  PoolVector<Part> parts_;  // by member
-  std::size_t decoded_ = 1;
-};
-
-}  // namespace
-
-Task<PoolVector<Part>> gather_parts_among(Exchange& exchange, Part mine, Step first_step, Members members) {
-  Gathered gathered(exchange, std::move(mine), members);
-  Step step = first_step;
-  for (int distance = 1; distance < members.size; distance *= 2, ++step) {
-    const patterns::BruckRound round = patterns::bruck_round(members.rank, members.size, distance);
-    gathered.send(round, step);
-    const int from = gathered.rank_of(round.receive_from);
-    for (int received = 0; received < round.blocks;) {
-      gathered.decode_known();
-      const Incoming message = co_await exchange.operation().receive(from, Gathered::step_of(step, received));
-      received += gathered.receive(message, round.blocks - received);
-    }
-  }
-  gathered.decode_known();
-  co_return gathered.take_parts();
-}
-
-Task<PoolVector<Part>> gather_parts(Exchange& exchange, Part mine, Step first_step) {
-  const auto same = [](const void*, int member) { return member; };
-  return gather_parts_among(exchange, std::move(mine), first_step, {exchange.rank(), exchange.size(), same, nullptr});
 }
 
 }  // namespace tulle

@@ -1,6 +1,7 @@
 // What algorithms have in common: parts sent as frames, received, reduced and billed.
 #pragma once
 
+#include <algorithm>
 #include <span>
 
 #include "collectives/index_choice.hpp"
@@ -16,11 +17,13 @@ namespace tulle {
 /// all ranks refuse together.
 inline constexpr std::uint64_t kDenseDimensionLimit = std::uint64_t{1} << 32;
 
-/// A stream on its way to the result, and how many non-zeros were reduced into it.
+/// A stream on its way to the result, how many non-zeros were reduced into it, and how long the call before this one
+/// took on the slowest of the ranks that they come from.
 struct Part {
   AnyStream stream;
   std::uint64_t contributed = 0;
-  Segments frame;  ///< where it is encoded already
+  Segments frame = {};  ///< where it is encoded already
+  Ticks last_call = 0;
 };
 
 /// The ranks that code the same values: they round alike, as `rank` would alone, and share what is lost.
@@ -66,17 +69,19 @@ class Exchange {
   /// Appends the part's frame to `segments`; returns its data bytes.
   std::uint64_t encode(const Part& part, Segments& segments) const;
   /// Decodes the frame at the front of `segments` and moves past it.
-  Part decode(int from, std::span<const Buffer>& segments);
+  Part decode(int from, std::span<const Buffer>& segments, const PairLanding& landing = {});
 
   Part reduce(Part lower, Part higher);
   /// Without a rule, layouts follow the coded sizes.
   Part reduce_many(std::span<const Part> parts, std::optional<LayoutRule> rule = {}, Buffer landing = {});
-  Part concatenate(std::span<const Part> blocks, std::optional<LayoutRule> rule = {}, Buffer landing = {});
+  Part concatenate(std::span<const Part> blocks, std::optional<LayoutRule> rule = {}, JoinLanding landing = {});
 
   /// Memory for a dense result of the whole dimension. Dense blocks that arrive in `first_final_step` or later are put
   /// in their place there; what arrives before is not final and must not be.
   Buffer make_dense_result(Step first_final_step, bool phantom);
   Buffer block_of_result(const Buffer& result, Range range) const;
+  /// Where sums become dense unless a row says otherwise.
+  const LayoutRule& layout_rule() const { return layout_rule_; }
 
   Outcome outcome(Part result) const;
   /// The same of a row that takes an accumulator.
@@ -84,7 +89,9 @@ class Exchange {
 
  private:
   Exchange(Operation& operation, ValueType type, std::uint64_t dimension, const CallOptions& options);
-  FrameLabel label_of(const Part& part) const { return {expectation_.op, expectation_.sequence, part.contributed}; }
+  FrameLabel label_of(const Part& part) const {
+    return {expectation_.op, expectation_.sequence, part.contributed, std::max(part.last_call, operation_.last_call())};
+  }
 
   Operation& operation_;
   Op op_;
@@ -108,8 +115,23 @@ struct Blocks {
   Range of(int rank) const;
 };
 
+/// The ranks that take part where not all do, numbered from 0.
+struct Members {
+  int rank;  ///< this rank's number
+  int size;
+  int (*rank_of)(const void* context, int member);
+  const void* context;
+
+  static Members all(const Exchange& exchange);
+  int operator[](int member) const { return rank_of(context, member); }
+  int number_of(int rank) const;
+};
+
 /// Sends every rank its block of `mine` and reduces what arrives for this rank's own, in rank order.
 /// P−1 messages each way, one after the other nowhere. A dense block is made inside `result` where that is given.
+Task<Part> split_and_reduce(Exchange& exchange, Part mine, Step step, Members members,
+                            std::optional<LayoutRule> rule = {}, Buffer result = {},
+                            std::span<const std::uint64_t> cuts = {});
 Task<Part> split_and_reduce(Exchange& exchange, Part mine, Step step, std::optional<LayoutRule> rule = {},
                             Buffer result = {}, std::span<const std::uint64_t> cuts = {});
 
@@ -118,18 +140,9 @@ void pass_down(Exchange& exchange, const patterns::Binomial& tree, const Part& p
 /// The part that came from the parent, after it was passed on as it came.
 Part open_and_pass_down(Exchange& exchange, const patterns::Binomial& tree, Incoming message, Step step);
 
-/// Gives every rank everyone's part, by rank. Bruck: ⌈log2 P⌉ rounds; frames are forwarded as they are and decoded
-/// once. Blocks of 256 KiB and more travel in messages of their own. Uses the steps `first_step` + i + 64·j with i below
-/// ⌈log2 P⌉ and any j.
-Task<PoolVector<Part>> gather_parts(Exchange& exchange, Part mine, Step first_step);
-
-/// The ranks that take part in gather_parts() where not all do.
-struct Members {
-  int rank;
-  int size;
-  int (*rank_of)(const void* context, int member);
-  const void* context;
-};
-Task<PoolVector<Part>> gather_parts_among(Exchange& exchange, Part mine, Step first_step, Members members);
+/// Of a frame's arrays, which follow its head.
+std::uint64_t bytes_of_body(std::span<const Buffer> frame);
+/// Throws bad_message, naming the peer, where `rest` is not empty.
+void require_all_read(std::span<const Buffer> rest, int from);
 
 }  // namespace tulle

@@ -16,6 +16,7 @@
 
 #include "collectives/algorithms.hpp"
 #include "collectives/cost.hpp"
+#include "collectives/gather.hpp"
 #include "collectives/ledger.hpp"
 #include "tulle/collectives/collectives.hpp"
 #include "tulle/select/top_k.hpp"
@@ -155,8 +156,7 @@ Task<Part> balance(Exchange& exchange, AnyStream mine, const Balance& plan) {
 
 Task<Part> gather(Exchange& exchange, Part mine) {
   Part coded = exchange.with_coded_values(std::move(mine), kGatherStep);
-  const PoolVector<Part> parts = co_await gather_parts(exchange, std::move(coded), kGatherStep);
-  co_return exchange.concatenate(parts, LayoutChoice::sparse);
+  co_return co_await gather_blocks(exchange, std::move(coded), kGatherStep, LayoutChoice::sparse);
 }
 
 /// The exact way: all sums to everyone, who all find the same k largest and the threshold that they set.

@@ -27,6 +27,8 @@ constexpr std::array kRegistry = {
               "sparse, owners reduce blocks, then sparse allgather; for more data", "SparCML 4.1"),
     TULLE_ROW(dsar_split_allgather, allreduce, messages, sparse, true, true,
               "sparse in, dense out: owners reduce blocks, then dense allgather", "SparCML 4.1"),
+    TULLE_ROW(two_level, allreduce, messages, sparse, true, false,
+              "sparse, inside nodes first, then between their leaders, then inside again", "SparCML 4"),
     TULLE_ROW(dense_recursive_double, allreduce, messages, dense, false, true,
               "dense, whole vectors in log2 P rounds; for short vectors", "Thakur et al. 2005"),
     TULLE_ROW(dense_ring, allreduce, messages, dense, false, true, "dense, pipelined round a ring; for long vectors",
@@ -92,23 +94,6 @@ const Algorithm& find_algorithm(OperationKind kind, std::string_view name) {
 
 std::uint8_t algorithm_number(const Algorithm& algorithm) {
   return static_cast<std::uint8_t>(&algorithm - kRegistry.data() + 1);
-}
-
-const Algorithm& choose(const RowNeeds& needs, const CostInput& input) {
-  const Algorithm* cheapest = nullptr;
-  double lowest_seconds = 0;
-  for (const Algorithm& algorithm : kRegistry) {
-    if (algorithm.kind != needs.kind || algorithm.takes != needs.takes || algorithm.needs != Needs::messages) continue;
-    if (needs.coded_values && !algorithm.codes_values) continue;
-    const double seconds = algorithm.cost_seconds(input);
-    if (cheapest != nullptr && seconds >= lowest_seconds) continue;
-    cheapest = &algorithm;
-    lowest_seconds = seconds;
-  }
-  if (cheapest == nullptr) {
-    throw Error(ErrorKind::unsupported, fmt::format("no {} can send values coded like that", to_string(needs.kind)));
-  }
-  return *cheapest;
 }
 
 }  // namespace tulle

@@ -15,6 +15,7 @@
 
 #include "collectives/algorithms.hpp"
 #include "collectives/cost.hpp"
+#include "collectives/gather.hpp"
 #include "collectives/patterns/bruck.hpp"
 #include "collectives/scatter_top_k.hpp"
 
@@ -58,9 +59,8 @@ Task<Outcome> spardl(Operation& operation, Payload& payload, const CallOptions& 
   const auto mate = [](const void* context, int position) {
     return static_cast<const TeamPlace*>(context)->team_mate(position);
   };
-  const PoolVector<Part> parts = co_await gather_parts_among(exchange, std::move(part), kGatherStep,
-                                                             {place.position, place.team_size, mate, &place});
-  Part result = exchange.concatenate(parts, LayoutChoice::sparse);
+  const Members team{place.position, place.team_size, mate, &place};
+  Part result = co_await gather_blocks(exchange, std::move(part), kGatherStep, team, LayoutChoice::sparse);
   ledger.settle(result.stream);
   if (gather == TeamGather::b_sag) update(h, static_cast<double>(result.contributed));
   result.contributed = 0;

@@ -10,7 +10,7 @@
 
 #include "collectives/algorithms.hpp"
 #include "collectives/cost.hpp"
-#include "collectives/exchange.hpp"
+#include "collectives/gather.hpp"
 
 namespace tulle::algorithms {
 namespace {

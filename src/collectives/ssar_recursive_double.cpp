@@ -29,7 +29,7 @@ double ssar_recursive_double_cost(const CostInput& input) {
                    message_seconds(profile, input.stream_bytes(input.result_nnz, input.dimension));
   for (int distance = 1; 2 * distance <= input.ranks; distance *= 2) {
     const double nnz = input.union_of(distance);
-    seconds += message_seconds(profile, input.stream_bytes(nnz, input.dimension)) + merge_seconds(input, 2, nnz) +
+    seconds += exchange_seconds(profile, input.stream_bytes(nnz, input.dimension)) + merge_seconds(input, 2, nnz) +
                input.coding_seconds(nnz, input.dimension);
   }
   return seconds;

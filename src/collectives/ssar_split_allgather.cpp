@@ -10,7 +10,7 @@
 
 #include "collectives/algorithms.hpp"
 #include "collectives/cost.hpp"
-#include "collectives/exchange.hpp"
+#include "collectives/gather.hpp"
 
 namespace tulle::algorithms {
 namespace {
@@ -22,8 +22,8 @@ Task<Outcome> ssar_split_allgather(Operation& operation, Payload& payload, const
   Exchange exchange(operation, payload.stream, options);
   Part sum = co_await split_and_reduce(exchange, Exchange::contribution(payload.stream), kSplitStep);
   Part block = exchange.with_coded_values(std::move(sum), kGatherStep);
-  const PoolVector<Part> blocks = co_await gather_parts(exchange, std::move(block), kGatherStep);
-  co_return exchange.outcome(exchange.concatenate(blocks));
+  Part whole = co_await gather_blocks(exchange, std::move(block), kGatherStep);
+  co_return exchange.outcome(std::move(whole));
 }
 
 double ssar_split_allgather_cost(const CostInput& input) {

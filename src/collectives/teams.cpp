@@ -1,4 +1,5 @@
 #include "collectives/teams.hpp"
+#include "collectives/gather.hpp"
 
 #include <fmt/format.h>
 
@@ -100,8 +101,8 @@ Task<TeamBlock> b_sag(Exchange& exchange, Ledger& ledger, const TeamPlace& place
     return static_cast<const TeamPlace*>(context)->counterpart(team);
   };
   Part part = exchange.with_coded_values({std::move(block), 0, {}}, first_step);
-  const PoolVector<Part> parts =
-      co_await gather_parts_among(exchange, std::move(part), first_step, {place.team, place.teams, rank_of, &place});
+  const Members counterparts{place.team, place.teams, rank_of, &place};
+  const PoolVector<Part> parts = co_await gather_parts(exchange, std::move(part), first_step, counterparts);
   const Part sum = exchange.reduce_many(parts, LayoutChoice::sparse);
   TeamBlock mine{{}, sum.stream.nnz()};
   mine.stream = keep_largest(exchange, ledger, sum.stream, keep, place.teams);

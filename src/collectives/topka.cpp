@@ -9,6 +9,7 @@
 
 #include "collectives/algorithms.hpp"
 #include "collectives/cost.hpp"
+#include "collectives/gather.hpp"
 #include "collectives/ledger.hpp"
 
 namespace tulle::algorithms {

@@ -10,6 +10,7 @@
 
 #include "collectives/algorithms.hpp"
 #include "collectives/cost.hpp"
+#include "collectives/gather.hpp"
 #include "collectives/ledger.hpp"
 
 namespace tulle::algorithms {
@@ -23,8 +24,7 @@ Task<Outcome> topkdsa(Operation& operation, Payload& payload, const CallOptions&
   Part mine{ledger.take_top_k({0, exchange.dimension()}, options.k), 0, {}};
   Part sum = co_await split_and_reduce(exchange, std::move(mine), kSplitStep);
   Part block = exchange.with_coded_values(std::move(sum), kGatherStep);
-  const PoolVector<Part> blocks = co_await gather_parts(exchange, std::move(block), kGatherStep);
-  Part result = exchange.concatenate(blocks);
+  Part result = co_await gather_blocks(exchange, std::move(block), kGatherStep);
   ledger.settle(result.stream);
   co_return exchange.outcome(std::move(result), ledger);
 }

@@ -27,6 +27,9 @@ int Operation::rank() const { return context_->rank; }
 int Operation::size() const { return context_->size(); }
 const Profile& Operation::profile() const { return context_->profile; }
 
+std::span<const int> Operation::nodes() const { return context_->nodes; }
+bool Operation::is_timed() const { return blocking_ || engine_.progresses_alone(); }
+
 void Operation::send(int to, Step step, Segments segments, std::uint64_t data_bytes) {
   assert(to >= 0 && to < size() && to != rank());
   if (error_) throw *error_;

@@ -13,6 +13,7 @@ class SimTransport final : public Transport {
   std::string name() const override { return "sim"; }
   int rank() const override { return rank_; }
   int size() const override { return network_->ranks(); }
+  bool progresses_alone() const override { return true; }
   void attach(MessageSink& sink) override { network_->attach(rank_, sink); }
   void send(int peer, Message message) override { network_->send(rank_, peer, std::move(message)); }
   bool poll() override { return network_->step(); }

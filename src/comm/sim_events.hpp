@@ -16,7 +16,6 @@ struct SimEvent {
   std::uint64_t tie = 0;   ///< decides between events of the same time
   std::uint32_t what = 0;  ///< the caller's
   std::uint32_t lane = 0;
-  bool is_lane_head = false;
 
   bool operator>(const SimEvent& other) const { return std::pair(time, tie) > std::pair(other.time, other.tie); }
 };
@@ -51,7 +50,7 @@ class SimEvents {
     std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
     const SimEvent event = heap_.back();
     heap_.pop_back();
-    if (event.is_lane_head) advance(lanes_[event.lane]);
+    if (event.lane != kNoLane) advance(lanes_[event.lane]);
     return event;
   }
 
@@ -70,9 +69,8 @@ class SimEvents {
     raise(lane, next);
   }
 
-  void raise(Lane& lane, SimEvent event) {
+  void raise(Lane& lane, const SimEvent& event) {
     lane.has_head = true;
-    event.is_lane_head = true;
     push_heap(event);
   }
 

@@ -35,7 +35,7 @@ void SimNetwork::send(int source, int target, Message message) {
   message.ticket.reset();  // receivers share the buffers, and nothing that is shared is written
   totals_.messages += 1;
   totals_.bytes += message.bytes();
-  Flight flight{.transfer = {.source = source, .target = target, .bytes = message.bytes()}};
+  SimFlight flight{.transfer = {.source = source, .target = target, .bytes = message.bytes()}};
   flight.is_lost = faults_.strike(message);
   flight.transfer.delay_seconds = faults_.draw_delay_seconds();
   flight.parcel = SimParcel(std::move(message));
@@ -63,7 +63,7 @@ bool SimNetwork::step() {
 }
 
 void SimNetwork::move_on(const SimEvent& event) {
-  Flight& flight = flights_.at(event.what);
+  SimFlight& flight = flights_.at(event.what);
   const SimPorts::Passage passage = ports_.pass(flight.transfer, event.time);
   if (flight.is_lost) {
     flights_.take(event.what);
@@ -73,7 +73,7 @@ void SimNetwork::move_on(const SimEvent& event) {
 }
 
 void SimNetwork::deliver(const SimEvent& event) {
-  Flight flight = flights_.take(event.what);
+  SimFlight flight = flights_.take(event.what);
   Rank& rank = at(flight.transfer.target);
   rank.clock = std::max(rank.clock, event.time);
   rank.sink->deliver(flight.transfer.source, std::move(flight.parcel).open());
@@ -101,25 +101,6 @@ SimTotals SimNetwork::totals() const {
   totals.busiest_port_bytes = ports_.busiest().bytes;
   totals.busiest_port_seconds = ports_.busiest().seconds;
   return totals;
-}
-
-void SimNetwork::Flights::add_chunk() {
-  const auto first = static_cast<std::uint32_t>(chunks_.size()) * kChunk;
-  chunks_.emplace_back(kChunk);
-  for (std::uint32_t i = kChunk; i-- > 0;) free_.push_back(first + i);
-}
-
-std::uint32_t SimNetwork::Flights::put(Flight flight) {
-  if (free_.empty()) add_chunk();
-  const std::uint32_t place = free_.back();
-  free_.pop_back();
-  at(place) = std::move(flight);
-  return place;
-}
-
-SimNetwork::Flight SimNetwork::Flights::take(std::uint32_t place) {
-  free_.push_back(place);
-  return std::move(at(place));
 }
 
 }  // namespace tulle

@@ -6,7 +6,7 @@
 
 #include "comm/sim_events.hpp"
 #include "comm/sim_faults.hpp"
-#include "comm/sim_parcel.hpp"
+#include "comm/sim_flights.hpp"
 #include "comm/sim_ports.hpp"
 #include "tulle/base/philox.hpp"
 #include "tulle/comm/sim.hpp"
@@ -39,27 +39,6 @@ class SimNetwork {
     double slowness = 1;                                     // of computation
     double timer = std::numeric_limits<double>::infinity();  // the earliest that is set
   };
-  struct Flight {
-    SimTransfer transfer;
-    SimParcel parcel;
-    bool is_lost = false;
-  };
-
-  // What is sent and not delivered, in places that are used again.
-  class Flights {
-   public:
-    std::uint32_t put(Flight flight);
-    Flight& at(std::uint32_t place) { return chunks_[place / kChunk][place % kChunk]; }
-    Flight take(std::uint32_t place);
-
-   private:
-    static constexpr std::uint32_t kChunk = 256;  // places that are made at once, and never moved
-    void add_chunk();
-
-    PoolVector<PoolVector<Flight>> chunks_;
-    PoolVector<std::uint32_t> free_;
-  };
-
   Rank& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
   std::size_t lanes() const { return ports_.count() + static_cast<std::size_t>(options_.ranks); }
   std::uint32_t lane_of_rank(int rank) const {
@@ -76,7 +55,7 @@ class SimNetwork {
   SimPorts ports_;
   std::vector<Rank> ranks_;
   SimEvents events_;
-  Flights flights_;
+  SimFlights flights_;
   double timer_time_ = 0;
   SimTotals totals_;
 };

@@ -29,16 +29,20 @@ Range joined_range(std::span<const AnyStream> blocks) {
   return joined;
 }
 
-Buffer join(std::span<const AnyStream> blocks, const Buffer& (AnyStream::*part)() const) {
+Buffer join(std::span<const AnyStream> blocks, const Buffer& (AnyStream::*part)() const, Buffer landing) {
   std::size_t bytes = 0;
   for (const AnyStream& block : blocks) bytes += (block.*part)().size();
-  Buffer joined = Buffer::allocate(bytes);
-  std::byte* end = joined.mutable_data();
-  for (const AnyStream& block : blocks) end = std::ranges::copy((block.*part)().bytes(), end).out;
-  return joined;
+  if (landing.empty()) landing = Buffer::allocate(bytes);
+  std::byte* place = landing.data_for_landing();
+  for (const AnyStream& block : blocks) {
+    const std::span<const std::byte> array = (block.*part)().bytes();
+    if (array.data() != place) std::ranges::copy(array, place);
+    place += array.size();
+  }
+  return landing;
 }
 
-AnyStream join_sparse(std::span<const AnyStream> blocks, Range range) {
+AnyStream join_sparse(std::span<const AnyStream> blocks, Range range, const JoinLanding& landing) {
   const AnyStream& first = blocks.front();
   const auto holds_some = [](const AnyStream& block) { return block.nnz() > 0; };
   if (std::ranges::count_if(blocks, holds_some) <= 1) {
@@ -46,8 +50,9 @@ AnyStream join_sparse(std::span<const AnyStream> blocks, Range range) {
     const AnyStream& block = only == blocks.end() ? first : *only;
     return AnyStream::sparse(first.type(), first.dimension(), range, block.indices_buffer(), block.values_buffer());
   }
-  return AnyStream::sparse(first.type(), first.dimension(), range, join(blocks, &AnyStream::indices_buffer),
-                           join(blocks, &AnyStream::values_buffer));
+  return AnyStream::sparse(first.type(), first.dimension(), range,
+                           join(blocks, &AnyStream::indices_buffer, landing.indices),
+                           join(blocks, &AnyStream::values_buffer, landing.values));
 }
 
 AnyStream join_dense(std::span<const AnyStream> blocks, Range range, const Op& op, Buffer landing) {
@@ -91,15 +96,15 @@ AnyStream slice(const AnyStream& stream, Range range) {
 }
 
 AnyStream concatenate(std::span<const AnyStream> blocks, const Op& op, KernelReport* report, LayoutRule rule,
-                      Buffer landing) {
+                      JoinLanding landing) {
   const Range range = joined_range(blocks);
   const Layout layout = layout_of_result(blocks, range, rule);
   if (report != nullptr) *report += items_of(blocks, range, layout);
   if (std::ranges::any_of(blocks, &AnyStream::is_phantom)) {
     return AnyStream::phantom(blocks.front().type(), blocks.front().dimension(), range, layout, total_nnz(blocks));
   }
-  if (layout == Layout::sparse) return join_sparse(blocks, range);
-  return join_dense(blocks, range, op, std::move(landing));
+  if (layout == Layout::sparse) return join_sparse(blocks, range, landing);
+  return join_dense(blocks, range, op, std::move(landing.dense));
 }
 
 }  // namespace tulle

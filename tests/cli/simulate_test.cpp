@@ -69,7 +69,7 @@ TEST(Simulation, takes_data_until_the_memory_limit_and_phantoms_beyond) {
   const double sparse = real_bytes(spec, 0.01, 8, "ssar_split_allgather");
   const double dense = real_bytes(spec, 0.01, 8, "dense_ring");
   EXPECT_LT(10 * sparse, dense);
-  EXPECT_EQ(dense, 8 * 4 * 4.0 * (1 << 14));
+  EXPECT_EQ(dense, 8 * 4 * 4.0 * (1 << 14) + 700 * 8 * 8);
   Simulation simulation(on(preset_network("gige"), 8), spec, 0.01, {.memory_bytes = (sparse + dense) / 2});
   const SimulatedRow real = simulation.run("ssar_split_allgather"), phantom = simulation.run("dense_ring");
   EXPECT_FALSE(real.is_phantom);

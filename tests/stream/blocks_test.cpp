@@ -61,7 +61,7 @@ TEST(Concatenate, LeavesBlocksWhereTheyLanded) {
   std::fill_n(reinterpret_cast<float*>(landing.data_for_landing()), 8, 3.0f);
   const std::vector<AnyStream> blocks{AnyStream::dense(ValueType::f32, 8, {0, 4}, landing.slice(0, 16)),
                                       Stream<float>(AnyStream::dense(ValueType::f32, 8, {4, 8}, landing.slice(0, 16)))};
-  const AnyStream joined = concatenate(blocks, Op::sum(), nullptr, LayoutChoice::dense, landing);
+  const AnyStream joined = concatenate(blocks, Op::sum(), nullptr, LayoutChoice::dense, {.dense = landing});
   EXPECT_EQ(joined.values_buffer().data(), landing.data());
   EXPECT_EQ(Stream<float>(joined).to_vector(), std::vector<float>(8, 3.0f));
 }

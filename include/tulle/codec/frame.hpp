@@ -16,6 +16,9 @@ namespace tulle {
 
 inline constexpr std::size_t kFrameHeadBytes = 56;
 
+/// A time in tenths of microseconds.
+using Ticks = std::uint32_t;
+
 /// What the head of a frame says.
 struct FrameHead {
   Layout layout = Layout::sparse;
@@ -24,6 +27,7 @@ struct FrameHead {
   ValueCoding value_coding = ValueCoding::raw;
   OpCode op = OpCode::sum;
   std::uint32_t sequence = 0;  ///< of the operation on its communicator
+  Ticks last_call = 0;         ///< of the operation before this one, on the slowest of the ranks that contributed
   std::uint64_t dimension = 0;
   Range range;
   std::uint64_t nnz = 0;
@@ -39,6 +43,7 @@ struct FrameLabel {
   OpCode op = OpCode::sum;
   std::uint32_t sequence = 0;
   std::uint64_t contributed = 0;
+  Ticks last_call = 0;
 };
 
 /// How a frame's arrays travel. Raw ones share the stream's memory; the others are copies.
@@ -56,6 +61,13 @@ struct FrameExpectation {
   std::uint64_t dimension = 0;
 };
 
+/// Where the arrays of a sparse frame shall be once decoded: slices of larger arrays, of the right lengths. Empty ones:
+/// wherever is best.
+struct PairLanding {
+  Buffer indices;
+  Buffer values;
+};
+
 struct DecodedFrame {
   FrameHead head;
   AnyStream stream;
@@ -66,11 +78,14 @@ struct DecodedFrame {
 std::uint64_t encode_frame(const AnyStream& stream, const FrameLabel& label, const FrameCodings& codings,
                            Segments& segments);
 
+/// A head by itself.
+Buffer encode_frame_head(const FrameHead& head);
 /// Reads and validates a head by itself. Throws bad_message naming the field.
 FrameHead decode_frame_head(std::span<const std::byte> bytes);
 
 /// Decodes the frame that `segments` starts with and removes it from the front; raw arrays share the segments' memory.
 /// Throws bad_message naming the field where anything is not as expected or not valid in itself.
-DecodedFrame decode_frame(std::span<const Buffer>& segments, const FrameExpectation& expectation);
+DecodedFrame decode_frame(std::span<const Buffer>& segments, const FrameExpectation& expectation,
+                          const PairLanding& landing = {});
 
 }  // namespace tulle

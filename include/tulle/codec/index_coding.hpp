@@ -35,9 +35,10 @@ Buffer encode_indices(IndexCoding coding, const AnyStream& stream);
 /// Gives nnz strictly increasing indices inside `range`, of index_bytes(dimension) each.
 /// Trusts nothing: length, count, order, range, padding bits and trailing bytes are checked, and memory is taken only
 /// when the bytes can hold nnz indices. Throws bad_message naming what is wrong.
-/// REQUIRES: range.begin <= range.end <= dimension.
+/// REQUIRES: range.begin <= range.end <= dimension. Indices are written to `landing` where that is given (REQUIRES:
+/// room for just as many).
 Buffer decode_indices(IndexCoding coding, std::span<const std::byte> bytes, Range range, std::uint64_t dimension,
-                      std::uint64_t nnz);
+                      std::uint64_t nnz, Buffer landing = {});
 
 /// Bits an index is expected to take where positions are uniform, for cost models. REQUIRES: 0 < density <= 1.
 double expected_index_bits(IndexCoding coding, double density, std::size_t index_width);

@@ -24,7 +24,8 @@ struct IndexCodec {
   std::string_view paper;
   std::uint64_t (*bytes)(const AnyStream& stream);
   Buffer (*encode)(const AnyStream& stream);
-  Buffer (*decode)(std::span<const std::byte> bytes, Range range, std::uint64_t dimension, std::uint64_t nnz);
+  Buffer (*decode)(std::span<const std::byte> bytes, Range range, std::uint64_t dimension, std::uint64_t nnz,
+                   Buffer landing);
   double (*expected_bits)(double density, std::size_t index_width);
 };
 

@@ -69,6 +69,7 @@ struct Outcome {
   Counts counts;
   std::uint64_t contributed = 0;  ///< non-zeros of all contributions together; 0 where a row cannot know
   std::uint64_t overflowed = 0;   ///< results that no longer fit f16 or bf16 and became infinite
+  Ticks last_call = 0;            ///< how long the slowest rank's call before this one took; 0: unknown
   Buffer delivered;               ///< accumulators: the indices that the result has, index_bytes(N) each, increasing
   double select_seconds = 0;      ///< accumulators: of this rank's selections
 };
@@ -84,7 +85,9 @@ struct CostInput {
   std::string_view index_coding = "raw";  ///< as in CallOptions
   double coded_value_bytes = 4;           ///< of a value as the value coding leaves it
   int teams = 1;
+  int nodes = 1;  ///< that the ranks are on; P where each has its own
   Profile profile;
+  double overlap = 1;  ///< how much of what uniform positions would add to a union really is added: 0, the same indices
 
   /// Non-zeros expected in the sum of `count` ranks' contributions.
   double union_of(double count) const;
@@ -137,8 +140,8 @@ struct RowNeeds {
   bool coded_values = false;
 };
 
-/// The cheapest row that needs messages alone. Depends on its arguments only, so ranks agree. Throws unsupported where
-/// there is none.
-const Algorithm& choose(const RowNeeds& needs, const CostInput& input);
+/// The cheapest row that needs messages alone, costs corrected by what earlier calls took. Depends on its arguments only,
+/// so ranks agree. Throws unsupported where there is none.
+const Algorithm& choose(const RowNeeds& needs, const CostInput& input, const Experience& experience = {});
 
 }  // namespace tulle

@@ -1,6 +1,8 @@
 // What is known from earlier calls of the same collective.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -26,13 +28,33 @@ struct OktopkState {
   std::vector<std::uint64_t> cuts;  ///< P + 1
 };
 
+/// How far off the cost functions were: ratios of measured to expected times, of the slowest rank. Ranks agree on them
+/// because each call's time travels with the frames of the next.
+struct Experience {
+  static constexpr std::size_t kRemembered = 5;
+  struct Row {
+    std::uint8_t number = 0;  ///< of the row in the registry
+    std::uint32_t calls = 0;
+    std::uint32_t known = 0;  ///< ratios ever noted
+    std::array<float, kRemembered> ratios{};
+  };
+
+  std::vector<Row> rows;
+  std::uint64_t calls = 0;
+  std::uint8_t last_row = 0;        ///< of the call before, 0 where its time means nothing
+  double last_expected_seconds = 0;
+  double last_seconds = 0;  ///< of this rank: not equal on all
+  double nnz = 0;           ///< of one rank, that the ratios were found for
+};
+
 /// Kept between calls by the caller, or by the communicator for blocking calls, so that the next call knows what to
-/// expect. Made from results alone and so equal on all ranks, except oktopk's local threshold. Collectives themselves
+/// expect. Made from what all ranks know and so equal on all, except oktopk's local threshold and a rank's own time. Collectives themselves
 /// keep nothing.
 struct AlgorithmState {
   std::uint64_t calls = 0;
   double nnz_per_rank = 0;  ///< mean over ranks, of the last call
   double result_nnz = 0;    ///< of the last call
+  Experience experience;
   TeamGatherState team_gather;
   OktopkState oktopk;
 };

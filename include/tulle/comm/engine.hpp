@@ -103,6 +103,8 @@ class Engine final : private MessageSink {
 
   /// Makes progress from a thread of its own, until the engine ends. Throws unsupported where the transport cannot.
   void start_progress_thread();
+  /// True where operations go on while the caller does something else.
+  bool progresses_alone() const { return progress_thread_.joinable() || transport_->progresses_alone(); }
 
   /// A number that no context of this engine has or will have. Ranks agree on the largest of theirs.
   std::uint16_t reserve_context_id();

@@ -12,6 +12,7 @@
 
 #include "tulle/base/buffer.hpp"
 #include "tulle/base/error.hpp"
+#include "tulle/codec/frame.hpp"
 #include "tulle/comm/message.hpp"
 #include "tulle/comm/profile.hpp"
 #include "tulle/comm/signature.hpp"
@@ -63,6 +64,7 @@ class Operation {
   std::uint32_t sequence() const { return sequence_; }
   const CallSignature& signature() const { return signature_; }
   const Profile& profile() const;
+  std::span<const int> nodes() const;
   const Counts& counts() const { return counts_; }
 
   /// Sends and goes on. The segments must not be written any more. `data_bytes` of them are arrays.
@@ -89,6 +91,11 @@ class Operation {
   NativeAllreduce* native_allreduce() const;
   /// True where no other operation of this engine is in flight, so that blocking holds up nobody.
   bool is_alone() const;
+  /// What this rank tells the others with its frames: how long the call before this one took here. 0: unknown.
+  void set_last_call(Ticks ticks) { last_call_ = ticks; }
+  Ticks last_call() const { return last_call_; }
+  /// True where nobody but the library decides when messages are taken, so that a call's time says what it costs.
+  bool is_timed() const;
   void set_blocking(bool blocking) { blocking_ = blocking; }
   bool is_blocking() const { return blocking_; }
 
@@ -112,6 +119,7 @@ class Operation {
   double deadline_seconds_ = 0;
   bool checksum_ = false;
   bool blocking_ = false;
+  Ticks last_call_ = 0;
   State state_ = State::running;
   std::optional<Error> error_;
   Counts counts_;

@@ -9,6 +9,7 @@ struct Profile {
   double beta_seconds_per_byte = 1e-10;  ///< β: per byte
   double node_alpha_seconds = 2e-6;      ///< α between two ranks of one node
   double node_beta_seconds_per_byte = 1e-10;
+  double exchange_factor = 1;  ///< how much longer a byte takes where two ranks send to each other at once
   double gamma_sparse_seconds = 3.3e-9;  ///< γ: per (index, value) pair that a kernel touches
   double gamma_dense_seconds = 0.3e-9;   ///< γ: per value that a dense kernel touches
 

@@ -74,6 +74,9 @@ class Transport {
   /// Computation took place that would take this long. Only a simulator cares.
   virtual void charge(double seconds) { (void)seconds; }
 
+  /// True where messages are taken also while the caller does something else.
+  virtual bool progresses_alone() const { return false; }
+
   virtual Profile default_profile() const { return {}; }
   /// Which node a rank is on. The same on all ranks.
   virtual int node_of(int rank) const { return (void)rank, 0; }

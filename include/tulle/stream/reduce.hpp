@@ -36,7 +36,8 @@ enum class LayoutChoice {
 /// A choice of layout; for the automatic one, where the line is drawn.
 struct LayoutRule {
   LayoutChoice choice = LayoutChoice::automatic;
-  double fill = 0;  ///< automatic: sparse up to this share of the range; 0: delta(), the share at which raw pairs stop paying
+  double fill =
+      0;  ///< automatic: sparse up to this share of the range; 0: delta(), the share at which raw pairs stop paying
 
   constexpr LayoutRule() = default;
   constexpr LayoutRule(LayoutChoice chosen) : choice(chosen) {}
@@ -51,8 +52,7 @@ struct LayoutRule {
 
 /// lower ∘ higher over the same range. REQUIRES: equal type, dimension and range.
 /// Where one operand is dense and its memory unshared, the sum is made in place. f16 and bf16 are summed in f32.
-AnyStream reduce(AnyStream lower, AnyStream higher, const Op& op, KernelReport* report = nullptr,
-                 LayoutRule rule = {});
+AnyStream reduce(AnyStream lower, AnyStream higher, const Op& op, KernelReport* report = nullptr, LayoutRule rule = {});
 
 /// streams[0] ∘ streams[1] ∘ … from the left, in one pass over the data. REQUIRES: as reduce(), at least one stream.
 /// A dense result is written to `landing` where that is given (REQUIRES: range.size() values).
@@ -62,10 +62,17 @@ AnyStream reduce_many(std::span<const AnyStream> streams, const Op& op, KernelRe
 /// The part of `stream` inside `range`, sharing its memory. REQUIRES: range inside stream.range().
 AnyStream slice(const AnyStream& stream, Range range);
 
+/// Where a join shall be; empty ones: wherever.
+struct JoinLanding {
+  Buffer dense;    ///< all values of the whole range; where a dense result shall be
+  Buffer indices;  ///< as many as the blocks have together; where a sparse result shall be
+  Buffer values;
+};
+
 /// Joins adjacent blocks: the ranges must follow one another. The result is dense where a block is dense or where
-/// delta says so, else sparse. Blocks that already lie in `landing` (a dense buffer for the whole range) stay there.
+/// delta says so, else sparse. Blocks that already lie in their place there stay.
 AnyStream concatenate(std::span<const AnyStream> blocks, const Op& op, KernelReport* report = nullptr,
-                      LayoutRule rule = {}, Buffer landing = {});
+                      LayoutRule rule = {}, JoinLanding landing = {});
 
 /// The dense form; absent values become the neutral element of `op`. Itself where already dense.
 AnyStream to_dense(const AnyStream& stream, const Op& op, KernelReport* report = nullptr);

@@ -36,10 +36,23 @@ Communicator mpi_communicator(MPI_Comm comm, const MpiOptions& options) {
   return communicator;
 }
 
+namespace {
+
+// Open MPI shakes hands before it sends 64 KiB by TCP, and every hop of a gather then waits for two ranks to look.
+// Whoever sets these by flags of mpirun or in the environment keeps what was set.
+void send_without_handshakes() {
+  constexpr const char* kBytes = "262144";
+  setenv("OMPI_MCA_btl_tcp_eager_limit", kBytes, 0);
+  setenv("OMPI_MCA_btl_tcp_rndv_eager_limit", kBytes, 0);
+}
+
+}  // namespace
+
 MpiSession::MpiSession(int thread_level) {
   int initialized = 0, provided = MPI_THREAD_SINGLE;
   MPI_Initialized(&initialized);
   if (initialized != 0) return;
+  send_without_handshakes();
   require_mpi("MPI_Init_thread", MPI_Init_thread(nullptr, nullptr, thread_level, &provided));
   finalizes_ = true;
   // MPICH reports errors of requests to the handlers of these, whichever communicator the request belongs to.

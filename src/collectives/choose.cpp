@@ -1,0 +1,68 @@
+// auto: which row a call gets.
+//
+// Costs come from the cost functions and the communicator's profile, and are corrected by what earlier calls took. A
+// row that is not known is tried where it promises to be clearly better than the best known one; a trial takes five
+// calls and is made once. Everything that is looked at is equal on all ranks, so they agree without a message.
+#include <fmt/format.h>
+
+#include <limits>
+#include <utility>
+
+#include "collectives/experience.hpp"
+#include "tulle/base/error.hpp"
+
+namespace tulle {
+namespace {
+
+// A promise smaller than this is not worth a trial.
+constexpr double kWorthATrial = 0.9;
+// A known row up to this much slower than the best is looked at again now and then.
+constexpr double kNearlyAsGood = 1.3;
+
+bool can_do(const Algorithm& algorithm, const RowNeeds& needs) {
+  return algorithm.kind == needs.kind && algorithm.takes == needs.takes && algorithm.needs == Needs::messages &&
+         (!needs.coded_values || algorithm.codes_values);
+}
+
+struct Candidate {
+  const Algorithm* row = nullptr;
+  double seconds = std::numeric_limits<double>::infinity();
+};
+
+/// The two cheapest of what it is shown.
+struct Podium {
+  Candidate first, second;
+
+  void show(const Candidate& candidate) {
+    if (first.row == nullptr || candidate.seconds < first.seconds) {
+      second = std::exchange(first, candidate);
+    } else if (second.row == nullptr || candidate.seconds < second.seconds) {
+      second = candidate;
+    }
+  }
+};
+
+}  // namespace
+
+const Algorithm& choose(const RowNeeds& needs, const CostInput& input, const Experience& experience) {
+  Podium known, unknown;
+  const std::uint8_t trial = on_trial(experience);
+  for (const Algorithm& algorithm : registry()) {
+    if (!can_do(algorithm, needs)) continue;
+    const std::uint8_t number = algorithm_number(algorithm);
+    if (number == trial) return algorithm;
+    const Verdict verdict = verdict_on(experience, number);
+    const double seconds = algorithm.cost_seconds(input) * verdict.correction;
+    (verdict.is_known ? known : unknown).show({&algorithm, seconds});
+  }
+  const Candidate &best = known.first, &promise = unknown.first;
+  if (best.row == nullptr && promise.row == nullptr) {
+    throw Error(ErrorKind::unsupported, fmt::format("no {} can send values coded like that", to_string(needs.kind)));
+  }
+  if (best.row == nullptr) return *promise.row;
+  if (promise.seconds < kWorthATrial * best.seconds && may_explore(experience)) return *promise.row;
+  if (known.second.seconds < kNearlyAsGood * best.seconds && may_look_again(experience)) return *known.second.row;
+  return *best.row;
+}
+
+}  // namespace tulle

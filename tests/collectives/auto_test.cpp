@@ -1,0 +1,208 @@
+// What auto learns: times that all ranks agree on, rows that are tried, left and taken.
+#include <cstdlib>
+#include <set>
+
+#include "collectives/experience.hpp"
+#include "collectives/harness.hpp"
+
+namespace tulle::testing {
+namespace {
+
+bool is_row_of_auto(const Algorithm& row) {
+  return row.kind == OperationKind::allreduce && row.takes == Takes::stream && row.needs == Needs::messages;
+}
+
+/// Calls in a row of one allreduce with the states that the ranks keep; what ran, by call.
+struct Job {
+  SimOptions sim;
+  Profile believed;  ///< what the ranks take the network for
+  CallOptions options;
+  std::vector<AlgorithmState> states;
+
+  std::vector<std::string> run(const std::vector<AnyStream>& inputs, int calls) {
+    sim.ranks = static_cast<int>(inputs.size());
+    states.resize(inputs.size());
+    SimWorld world(sim);
+    std::vector<std::string> ran(static_cast<std::size_t>(calls));
+    const Program program = [&](Communicator& communicator) -> Task<> {
+      const auto rank = static_cast<std::size_t>(communicator.rank());
+      communicator.set_profile(believed);
+      for (std::string& name : ran) {
+        auto request = iallreduce(communicator, inputs[rank], options, &states[rank]);
+        const Outcome outcome = co_await request;
+        if (rank == 0) name = outcome.algorithm;
+      }
+    };
+    world.run(program);
+    return ran;
+  }
+};
+
+std::string fastest_row(const std::vector<AnyStream>& inputs, const SimOptions& sim, const Profile& believed) {
+  std::string fastest;
+  double least = 1e300;
+  for (const Algorithm& row : registry()) {
+    if (!is_row_of_auto(row)) continue;
+    Job job{.sim = sim, .believed = believed, .options = {.algorithm = row.name}, .states = {}};
+    job.run(inputs, 2);
+    if (job.states[0].experience.last_seconds >= least) continue;
+    least = job.states[0].experience.last_seconds;
+    fastest = row.name;
+  }
+  return fastest;
+}
+
+TEST(Auto, times_travel_with_frames_and_all_ranks_learn_the_slowest) {
+  for (const Algorithm& row : registry()) {
+    if (!is_row_of_auto(row)) continue;
+    for (const int ranks : {2, 3, 4, 5, 7, 8, 9}) {
+      Job job{.sim = {}, .believed = {}, .options = {.algorithm = row.name}, .states = {}};
+      const auto inputs = make_inputs(ranks, {.dimension = 4096, .nnz = 100});
+      job.run(inputs, 2);
+      for (int rank = 0; rank < ranks; ++rank)
+        job.states[static_cast<std::size_t>(rank)].experience.last_seconds = 0.25 * (rank + 1);
+      job.run(inputs, 1);
+      for (const AlgorithmState& state : job.states) {
+        ASSERT_EQ(state.experience.rows.size(), 1u);
+        ASSERT_EQ(state.experience.rows[0].known, 1u) << row.name << " on " << ranks;
+        ASSERT_EQ(state.experience.rows[0].ratios[0], job.states[0].experience.rows[0].ratios[0])
+            << row.name << " on " << ranks;
+      }
+      // The ratio is of the slowest rank's time: as many times the expected one as a rank alone would have noted.
+      Job alone{.sim = {}, .believed = {}, .options = {.algorithm = row.name}, .states = {}};
+      alone.run(inputs, 2);
+      for (AlgorithmState& state : alone.states) state.experience.last_seconds = 0.25 * ranks;
+      alone.run(inputs, 1);
+      EXPECT_EQ(alone.states[0].experience.rows[0].ratios[0], job.states[0].experience.rows[0].ratios[0])
+          << row.name << " on " << ranks;
+    }
+  }
+}
+
+// The ranks believe in a fast network and take recursive doubling; the wires are slow, and sums grow.
+TEST(Auto, leaves_a_row_that_takes_longer_than_expected) {
+  const SimOptions slow{.profile = {.alpha_seconds = 1e-6, .beta_seconds_per_byte = 1e-6}};
+  Profile believed = slow.profile;
+  believed.alpha_seconds = 1e-3;
+  believed.beta_seconds_per_byte = 1e-9;
+  const auto inputs = make_inputs(8, {.dimension = 1u << 16, .nnz = 6000});
+  const std::string fastest = fastest_row(inputs, slow, believed);
+  Job job{.sim = slow, .believed = believed, .options = {}, .states = {}};
+  const std::vector<std::string> ran = job.run(inputs, 60);
+  EXPECT_EQ(ran.front(), "ssar_recursive_double");
+  ASSERT_NE(fastest, "ssar_recursive_double");
+  EXPECT_EQ(ran.back(), fastest);
+  const std::set<std::string> tried(ran.begin(), ran.end());
+  EXPECT_LE(tried.size(), 6u);
+}
+
+TEST(Auto, reproducible_calls_ignore_what_was_learned) {
+  const SimOptions slow{.profile = {.alpha_seconds = 1e-6, .beta_seconds_per_byte = 1e-6}};
+  Profile believed = slow.profile;
+  believed.alpha_seconds = 1e-3;
+  believed.beta_seconds_per_byte = 1e-9;
+  const auto inputs = make_inputs(8, {.dimension = 1u << 16, .nnz = 6000});
+  Job job{.sim = slow, .believed = believed, .options = {.reproducible = true}, .states = {}};
+  const std::vector<std::string> ran = job.run(inputs, 40);
+  EXPECT_EQ(std::set<std::string>(ran.begin(), ran.end()).size(), 1u);
+}
+
+TEST(Auto, learned_overlap_is_used_for_other_densities) {
+  Job job{.sim = {}, .believed = {}, .options = {}, .states = {}};
+  job.run(make_inputs(8, {.dimension = 1u << 16, .nnz = 1000, .overlap = Overlap::identical}), 2);
+  EXPECT_EQ(job.states[0].nnz_per_rank, 1000);
+  EXPECT_EQ(job.states[0].result_nnz, 1000);
+  CostInput input{.ranks = 8, .dimension = 1u << 16, .nnz = 5000, .overlap = 0};
+  EXPECT_EQ(input.union_of(8), 5000);
+  input.overlap = 1;
+  EXPECT_GT(input.union_of(8), 25000);
+}
+
+constexpr Ticks kSecond = 10'000'000;
+
+// Calls of `row` that take `ratio` times what is expected.
+void make_known(Experience& experience, std::uint8_t row, double ratio) {
+  for (int call = 0; call < 5; ++call) note_call(experience, static_cast<Ticks>(ratio * kSecond), row, 1.0, 100);
+}
+
+TEST(Experience, the_first_call_of_a_row_does_not_count) {
+  Experience experience;
+  note_call(experience, 0, 1, 1.0, 100);
+  note_call(experience, 50 * kSecond, 1, 1.0, 100);
+  EXPECT_EQ(experience.rows[0].known, 0u);
+  note_call(experience, 2 * kSecond, 1, 1.0, 100);
+  EXPECT_EQ(experience.rows[0].known, 1u);
+  EXPECT_FLOAT_EQ(experience.rows[0].ratios[0], 2);
+}
+
+TEST(Experience, one_disturbed_call_changes_nothing) {
+  Experience experience;
+  make_known(experience, 1, 1.5);
+  note_call(experience, 100 * kSecond, 1, 1.0, 100);
+  EXPECT_TRUE(verdict_on(experience, 1).is_known);
+  EXPECT_FLOAT_EQ(static_cast<float>(verdict_on(experience, 1).correction), 1.5f);
+}
+
+TEST(Experience, rows_not_tried_are_neither_blamed_for_others_nor_overrated) {
+  Experience slower, faster;
+  make_known(slower, 1, 3);
+  make_known(faster, 1, 0.25);
+  EXPECT_EQ(verdict_on(slower, 2).correction, 1);
+  EXPECT_FLOAT_EQ(static_cast<float>(verdict_on(faster, 2).correction), 0.25f);
+}
+
+TEST(Experience, other_data_makes_it_start_anew) {
+  Experience experience;
+  make_known(experience, 1, 3);
+  note_call(experience, kSecond, 1, 1.0, 199);
+  EXPECT_TRUE(verdict_on(experience, 1).is_known);
+  note_call(experience, kSecond, 1, 1.0, 399);
+  EXPECT_FALSE(verdict_on(experience, 1).is_known);
+}
+
+TEST(Experience, a_trial_ends_and_is_not_repeated) {
+  const CostInput input{.ranks = 8, .dimension = 1e6, .nnz = 1e4, .result_nnz = 7e4};
+  const RowNeeds needs;
+  Experience experience;
+  const Algorithm& first = choose(needs, input, experience);
+  std::set<std::string_view> tried;
+  for (int call = 0; call < 200; ++call) {
+    const Algorithm& row = choose(needs, input, experience);
+    tried.insert(row.name);
+    const double truth = &row == &first ? 10 * row.cost_seconds(input) : 20 * row.cost_seconds(input);
+    note_call(experience, to_ticks(truth), algorithm_number(row), row.cost_seconds(input), 1e4);
+  }
+  EXPECT_GT(tried.size(), 1u);
+  EXPECT_EQ(&choose(needs, input, experience), &first);
+}
+
+class ForcedRow : public ::testing::Test {
+ protected:
+  ~ForcedRow() override { unsetenv("TULLE_ALGORITHM"); }
+};
+
+TEST_F(ForcedRow, wins_over_the_call) {
+  setenv("TULLE_ALGORITHM", "dense_ring", 1);
+  const SimRun run = run_in_simulation(OperationKind::allreduce, make_inputs(3, {.dimension = 64, .nnz = 4}),
+                                       {.algorithm = "ssar_recursive_double"});
+  expect_no_errors(run.errors);
+  EXPECT_EQ(run.outcomes[0].algorithm, "dense_ring");
+}
+
+TEST_F(ForcedRow, says_what_there_is_where_the_name_is_wrong) {
+  setenv("TULLE_ALGORITHM", "dense_rong", 1);
+  const SimRun run = run_in_simulation(OperationKind::allreduce, make_inputs(2, {.dimension = 64, .nnz = 4}));
+  const std::string message = message_of(run.errors[0]);
+  EXPECT_NE(message.find("TULLE_ALGORITHM"), std::string::npos) << message;
+  EXPECT_NE(message.find("dense_ring"), std::string::npos) << message;
+}
+
+TEST_F(ForcedRow, leaves_other_collectives_alone) {
+  setenv("TULLE_ALGORITHM", "dense_ring", 1);
+  const SimRun run = run_in_simulation(OperationKind::allgather, make_inputs(3, {.dimension = 64, .nnz = 4}));
+  expect_no_errors(run.errors);
+  EXPECT_EQ(run.outcomes[0].algorithm, "sparse_allgather");
+}
+
+}  // namespace
+}  // namespace tulle::testing

@@ -67,6 +67,7 @@ CostInput cost_input(const Communicator& communicator, const Shape& shape, const
   input.teams = options.teams;
   input.nodes = count_nodes(communicator.nodes());
   input.profile = communicator.profile();
+  input.profile.beta_seconds_per_byte *= input.ranks_at_a_port();
   if (shape.takes == Takes::accumulator) {
     input.nnz = static_cast<double>(options.k);
     input.result_nnz = input.union_of(input.ranks);

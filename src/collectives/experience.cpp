@@ -12,6 +12,8 @@ constexpr double kTicksPerSecond = 1e7;
 constexpr std::uint32_t kTrialRatios = 3;
 // Rows are tried early; later, one call in so many looks whether a row that was nearly as good has become better.
 constexpr std::uint64_t kEarlyCalls = 32, kLookEvery = 64;
+// How many times better than the known rows an untried one is thought to meet its expected time.
+constexpr double kMostDoubt = 2;
 // Beyond this change of the data, ratios say nothing any more.
 constexpr double kSameData = 2;
 
@@ -33,14 +35,16 @@ Experience::Row& row_of(Experience& experience, std::uint8_t number) {
 
 bool is_known(const Experience::Row& row) { return row.known >= kTrialRatios; }
 
-// A row that nobody tried is given the benefit of the doubt: costs are not expected to be too low, but where all that
-// is known was too high, it is taken to be so too.
+// A row that nobody tried is given the benefit of the doubt: what slows the known rows down may not concern it. But
+// where everything takes many times as long as expected, the machine is to blame, and costs still tell rows apart.
 double guess(const Experience& experience) {
-  double correction = 1;
+  double lowest = 0;
   for (const Experience::Row& row : experience.rows) {
-    if (row.known > 0) correction = std::min(correction, median_of(ratios_of(row)));
+    if (row.known == 0) continue;
+    const double correction = median_of(ratios_of(row));
+    lowest = lowest == 0 ? correction : std::min(lowest, correction);
   }
-  return correction;
+  return lowest == 0 ? 1 : std::max(std::min(1.0, lowest), lowest / kMostDoubt);
 }
 
 }  // namespace

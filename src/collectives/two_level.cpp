@@ -86,9 +86,12 @@ double two_level_cost(const CostInput& input) {
   CostInput leaders = input;
   leaders.ranks = input.nodes;
   leaders.nnz = input.union_of(1 + followers);
-  const Profile& profile = input.profile;
+  leaders.profile.beta_seconds_per_byte /= input.ranks_at_a_port();  // they have it for themselves
+  Profile inside = input.profile;
+  if (input.nodes > 1) inside.alpha_seconds = inside.node_alpha_seconds;
+  if (input.nodes > 1) inside.beta_seconds_per_byte = inside.node_beta_seconds_per_byte;
   const auto inside_seconds = [&](double nnz) {
-    return profile.node_alpha_seconds + profile.node_beta_seconds_per_byte * input.stream_bytes(nnz, input.dimension) +
+    return message_seconds(inside, input.stream_bytes(nnz, input.dimension)) +
            input.coding_seconds(nnz, input.dimension);
   };
   const double up_and_down =

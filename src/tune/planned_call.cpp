@@ -37,6 +37,7 @@ CostInput cost_input(const PlannedCall& call) {
   input.teams = call.teams;
   input.nodes = (call.ranks + call.ranks_per_node - 1) / call.ranks_per_node;
   input.profile = call.profile;
+  input.profile.beta_seconds_per_byte *= input.ranks_at_a_port();
   return input;
 }
 

@@ -120,9 +120,8 @@ class Prober {
     const auto ring = summary.find(kBeta), exchange = summary.find(std::string("exchange_") + kBeta);
     if (ring == summary.end()) return summary;
     const double beta = ring->second.median;
-    const bool is_known = exchange != summary.end() && beta > 0;
-    const Quartiles both = is_known ? exchange->second : Quartiles{beta, beta, beta};
-    const auto factor = [&](double seconds) { return is_known ? std::max(1.0, seconds / beta) : 1.0; };
+    const auto factor = [&](double seconds) { return beta > 0 ? std::max(1.0, seconds / beta) : 1; };
+    const Quartiles both = exchange == summary.end() ? Quartiles{beta, beta, beta} : exchange->second;
     summary["exchange_factor"] = {factor(both.q1), factor(both.median), factor(both.q3)};
     return summary;
   }

@@ -42,7 +42,7 @@ TEST(Frame, of_a_sparse_stream_has_the_documented_bytes) {
   EXPECT_EQ(hex(segments[0].bytes()),
             "5446" "01" "01"        // magic "TF", version, layout sparse
             "01" "01" "01" "01"     // type f32, indices raw, values raw, op sum
-            "07000000" "00000000"   // sequence, reserved
+            "07000000" "00000000"   // sequence, last_call
             "e803000000000000"      // N = 1000
             "0000000000000000"      // range begin
             "e803000000000000"      // range end
@@ -174,7 +174,6 @@ TEST(Frame, with_a_bad_field_is_rejected_and_the_field_named) {
   expect_rejected(with_byte(0, 6, 99), "value_coding");
   expect_rejected(with_byte(0, 7, 2), "op");
   expect_rejected(with_byte(0, 8, 8), "sequence");
-  expect_rejected(with_byte(0, 12, 1), "reserved");
   expect_rejected(with_byte(0, 16, 0xe9), "dimension");
   expect_rejected(with_byte(0, 39, 0xff), "range");
   expect_rejected(with_byte(0, 47, 0xff), "nnz");

@@ -85,7 +85,7 @@ TEST(Auto, leaves_a_row_that_takes_longer_than_expected) {
   Profile believed = slow.profile;
   believed.alpha_seconds = 1e-3;
   believed.beta_seconds_per_byte = 1e-9;
-  const auto inputs = make_inputs(8, {.dimension = 1u << 16, .nnz = 6000});
+  const auto inputs = make_inputs(16, {.dimension = 1u << 16, .nnz = 14000});
   const std::string fastest = fastest_row(inputs, slow, believed);
   Job job{.sim = slow, .believed = believed, .options = {}, .states = {}};
   const std::vector<std::string> ran = job.run(inputs, 60);
@@ -101,7 +101,7 @@ TEST(Auto, reproducible_calls_ignore_what_was_learned) {
   Profile believed = slow.profile;
   believed.alpha_seconds = 1e-3;
   believed.beta_seconds_per_byte = 1e-9;
-  const auto inputs = make_inputs(8, {.dimension = 1u << 16, .nnz = 6000});
+  const auto inputs = make_inputs(16, {.dimension = 1u << 16, .nnz = 14000});
   Job job{.sim = slow, .believed = believed, .options = {.reproducible = true}, .states = {}};
   const std::vector<std::string> ran = job.run(inputs, 40);
   EXPECT_EQ(std::set<std::string>(ran.begin(), ran.end()).size(), 1u);
@@ -147,7 +147,10 @@ TEST(Experience, rows_not_tried_are_neither_blamed_for_others_nor_overrated) {
   Experience slower, faster;
   make_known(slower, 1, 3);
   make_known(faster, 1, 0.25);
-  EXPECT_EQ(verdict_on(slower, 2).correction, 1);
+  EXPECT_EQ(verdict_on(slower, 2).correction, 1.5);
+  Experience a_little_slower;
+  make_known(a_little_slower, 1, 1.6);
+  EXPECT_EQ(verdict_on(a_little_slower, 2).correction, 1);
   EXPECT_FLOAT_EQ(static_cast<float>(verdict_on(faster, 2).correction), 0.25f);
 }
 

@@ -86,9 +86,11 @@ struct CostInput {
   double coded_value_bytes = 4;           ///< of a value as the value coding leaves it
   int teams = 1;
   int nodes = 1;  ///< that the ranks are on; P where each has its own
-  Profile profile;
+  Profile profile;  ///< β as a rank sees it: where ranks share a node's port, ranks_at_a_port() times the port's
   double overlap = 1;  ///< how much of what uniform positions would add to a union really is added: 0, the same indices
 
+  /// Ranks that share a port between nodes.
+  double ranks_at_a_port() const { return nodes > 1 ? static_cast<double>(ranks) / nodes : 1; }
   /// Non-zeros expected in the sum of `count` ranks' contributions.
   double union_of(double count) const;
   /// Bytes of `nnz` non-zeros among `extent` values in the smaller layout, indices coded as asked for.

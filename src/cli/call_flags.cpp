@@ -12,6 +12,8 @@ void add_call_flags(CLI::App& command, CallFlags& flags) {
     call.dimension = parse_count(text);
     if (call.dimension == 0) reject("--dimension", "must be 1 or more");
   });
+  add_int(command, "--ranks-per-node", "that share a node's memory (1)", 1, 1 << 20,
+          [&](int number) { call.ranks_per_node = number; });
   add(command, "--type", "f32|f64|f16|bf16|i32|i64", "of the values (f32)",
       [&](const std::string& text) { call.type = value_type_from(text); });
   add(command, "--index-coding", "NAME|smallest|auto", "of indices on the wire (auto)", [&](const std::string& text) {

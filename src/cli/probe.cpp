@@ -28,8 +28,8 @@ struct ProbeFlags {
 using Rows = std::vector<std::vector<std::string>>;
 
 std::vector<std::string> row_of(std::string_view name, std::string_view per, const Quartiles& spread) {
-  return {std::string(name), format_seconds(spread.median), format_seconds(spread.q1), format_seconds(spread.q3),
-          std::string(per)};
+  const auto text = [&](double value) { return per.empty() ? fmt::format("{:.3g}", value) : format_seconds(value); };
+  return {std::string(name), text(spread.median), text(spread.q1), text(spread.q3), std::string(per)};
 }
 
 std::string_view unit_of(std::string_view name) {

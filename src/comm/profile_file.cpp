@@ -22,7 +22,7 @@ constexpr std::array kConstants = {
     ProfileConstant{"beta_seconds_per_byte", &Profile::beta_seconds_per_byte, "byte"},
     ProfileConstant{"node_alpha_seconds", &Profile::node_alpha_seconds, "message"},
     ProfileConstant{"node_beta_seconds_per_byte", &Profile::node_beta_seconds_per_byte, "byte"},
-    ProfileConstant{"exchange_factor", &Profile::exchange_factor, "byte sent, the other way too"},
+    ProfileConstant{"exchange_factor", &Profile::exchange_factor, ""},
     ProfileConstant{"gamma_sparse_seconds", &Profile::gamma_sparse_seconds, "pair"},
     ProfileConstant{"gamma_dense_seconds", &Profile::gamma_dense_seconds, "value"},
     ProfileConstant{"gamma_delta_vbyte_seconds", &Profile::gamma_delta_vbyte_seconds, "index"},

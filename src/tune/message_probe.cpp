@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "tulle/codec/frame.hpp"
-#include "tune/pairs.hpp"
 
 namespace tulle {
 namespace {
@@ -27,17 +26,29 @@ Buffer filled(std::uint64_t bytes) {
 
 }  // namespace
 
+namespace {
+
+// Rings of two are pairs, and nodes of one rank crowd nobody.
+void add_phases(std::vector<MessagePhase>& phases, const std::string& prefix, const PeerTable& rings,
+                const PeerTable& pairs) {
+  phases.push_back({"alone_" + prefix, first_pair(pairs), true});
+  phases.push_back({prefix, rings});
+  if (rings != pairs) phases.push_back({prefix + "exchange_", pairs});
+}
+
+}  // namespace
+
 std::vector<MessagePhase> message_phases(std::span<const int> nodes) {
-  const auto inside = pair_ranks(nodes, PairScope::inside_node);
-  const auto leaders = pair_ranks(nodes, PairScope::leaders_of_nodes);
-  const auto between = pair_ranks(nodes, PairScope::between_nodes);
-  std::vector<MessagePhase> phases = {{"alone_node_", first_pair(inside), true},
-                                      {"node_", inside},
-                                      {"alone_", first_pair(leaders), true},
-                                      {"", leaders}};
-  if (between != leaders) phases.push_back({"crowded_", between});
+  const auto rings = [&](PeerScope scope) { return ring_peers(nodes, scope); };
+  const auto pairs = [&](PeerScope scope) { return pair_peers(nodes, scope); };
+  std::vector<MessagePhase> phases;
+  add_phases(phases, "node_", rings(PeerScope::inside_node), pairs(PeerScope::inside_node));
+  add_phases(phases, "", rings(PeerScope::leaders_of_nodes), pairs(PeerScope::leaders_of_nodes));
+  if (rings(PeerScope::between_nodes) != rings(PeerScope::leaders_of_nodes)) {
+    phases.push_back({"crowded_", rings(PeerScope::between_nodes)});
+  }
   std::erase_if(phases, [](const MessagePhase& phase) {
-    return std::ranges::none_of(phase.pairs, [](const auto& partner) { return partner.has_value(); });
+    return std::ranges::none_of(phase.peers, [](const auto& peers) { return peers.has_value(); });
   });
   return phases;
 }
@@ -53,16 +64,16 @@ void MessageProbe::send(int to, Step step, const Buffer& array) {
   lockstep_.operation().send(to, step, std::move(segments), array.size());
 }
 
-// The first message is not timed: until it is there the partner may still be on its way out of the barrier.
-Task<double> MessageProbe::exchange_seconds(int partner, std::uint64_t bytes, Step first, int count) {
+// The first message is not timed: until it is there a peer may still be on its way out of the barrier.
+Task<double> MessageProbe::shift_seconds(Peers peers, std::uint64_t bytes, Step first, int count) {
   Operation& operation = lockstep_.operation();
   const Buffer array = filled(bytes);
   double started = 0;
   for (int i = 0; i <= count; ++i) {
     if (i == 1) started = operation.seconds();
     const auto step = static_cast<Step>(first + i);
-    send(partner, step, array);
-    co_await operation.receive(partner, step);
+    send(peers.to, step, array);
+    co_await operation.receive(peers.from, step);
   }
   co_return (operation.seconds() - started) / count;
 }
@@ -82,24 +93,24 @@ Task<double> MessageProbe::ping_pong_seconds(int partner, std::uint64_t bytes, S
 }
 
 Task<std::optional<LineFit>> MessageProbe::climb(const MessagePhase& phase) {
-  const std::optional<int> partner = phase.pairs[static_cast<std::size_t>(lockstep_.rank())];
+  const std::optional<Peers> peers = phase.peers[static_cast<std::size_t>(lockstep_.rank())];
   std::vector<TransferTime> times;
   for (const std::uint64_t bytes : sizes_) {
     co_await lockstep_.barrier();
     const int count = messages_in_a_row(bytes);
     const Step first = lockstep_.take_steps(count + 1);
-    if (!partner) continue;
+    if (!peers) continue;
     double seconds = 0;
     if (phase.is_alone) {
-      seconds = co_await ping_pong_seconds(*partner, bytes, first, count);
+      seconds = co_await ping_pong_seconds(peers->to, bytes, first, count);
     } else {
-      seconds = co_await exchange_seconds(*partner, bytes, first, count);
+      seconds = co_await shift_seconds(*peers, bytes, first, count);
     }
     times.push_back({static_cast<double>(bytes), seconds});
   }
   // The lower rank begins and ends a round trip; the other's last message is still on its way when it looks at the
   // clock.
-  if (!partner || (phase.is_alone && lockstep_.rank() > *partner)) co_return std::nullopt;
+  if (!peers || (phase.is_alone && lockstep_.rank() > peers->to)) co_return std::nullopt;
   co_return fit_line(times);
 }
 

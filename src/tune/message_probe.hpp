@@ -9,16 +9,17 @@
 
 #include "tulle/tune/line_fit.hpp"
 #include "tune/lockstep.hpp"
+#include "tune/peers.hpp"
 
 namespace tulle {
 
 inline constexpr std::uint64_t kSmallestMessageBytes = 64;
 
-/// Messages between some pairs of ranks.
+/// Messages that ranks send at once.
 struct MessagePhase {
-  std::string prefix;                     ///< of the names of the constants that it measures
-  std::vector<std::optional<int>> pairs;  ///< the partner of every rank
-  bool is_alone = false;                  ///< one pair, while the others look on
+  std::string prefix;     ///< of the names of the constants that it measures
+  PeerTable peers;        ///< of every rank
+  bool is_alone = false;  ///< one pair plays ping-pong, while the others look on
 };
 
 /// Those that ranks on these nodes can make.
@@ -32,7 +33,7 @@ class MessageProbe {
   Task<std::optional<LineFit>> climb(const MessagePhase& phase);
 
  private:
-  Task<double> exchange_seconds(int partner, std::uint64_t bytes, Step first, int count);
+  Task<double> shift_seconds(Peers peers, std::uint64_t bytes, Step first, int count);
   Task<double> ping_pong_seconds(int partner, std::uint64_t bytes, Step first, int count);
   void send(int to, Step step, const Buffer& array);
 

@@ -10,6 +10,7 @@ namespace {
 void require_sound(const PlannedCall& call) {
   const auto refuse = [](std::string_view why) { throw Error(ErrorKind::bad_input, std::string(why)); };
   if (call.ranks < 1) refuse("ranks must be 1 or more");
+  if (call.ranks_per_node < 1) refuse("ranks_per_node must be 1 or more");
   if (call.dimension < 1) refuse("dimension must be 1 or more");
   if (!(call.density >= 0 && call.density <= 1)) refuse("density must be from 0 to 1");
   if (call.teams < 1 || call.ranks % call.teams != 0) refuse(fmt::format("teams must divide {} ranks", call.ranks));
@@ -34,7 +35,9 @@ CostInput cost_input(const PlannedCall& call) {
   input.index_coding = call.index_coding;
   input.coded_value_bytes = coded_value_bytes(call);
   input.teams = call.teams;
+  input.nodes = (call.ranks + call.ranks_per_node - 1) / call.ranks_per_node;
   input.profile = call.profile;
+  input.profile.beta_seconds_per_byte *= input.ranks_at_a_port();
   return input;
 }
 

@@ -1,8 +1,8 @@
 // How it works. Everything happens in one operation of the communicator's, in phases between barriers:
 //
-// 1. *Messages.* Between pairs inside a node, between one rank of each node, and between all ranks of nodes: a *ladder*
-//    of sizes, each 4 times the one before, climbed once in every round. One pair alone plays ping-pong; all pairs at
-//    once exchange, both ways at a time, as collectives do. A time is that of several messages in a row, so that the
+// 1. *Messages.* Inside nodes, between one rank of each node, and between all ranks of nodes: a *ladder* of sizes, each
+//    4 times the one before, climbed once in every round. One pair alone plays ping-pong; then all ranks send at once,
+//    in rings, and two and two to each other. A time is that of several messages in a row, so that the
 //    scheduler's doings count by their share. Each climb of a pair gives one fit of α and β.
 // 2. *Kernels.* All ranks run the same kernel for the same time.
 // 3. Rank 0 gets all *samples*, takes quartiles over rounds and ranks, and tells everyone.
@@ -11,10 +11,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "tune/message_probe.hpp"
-#include "tune/pairs.hpp"
+#include "tune/peers.hpp"
 #include "tune/probe_kernels.hpp"
 #include "tune/samples.hpp"
 
@@ -46,7 +47,7 @@ class Prober {
       co_await probe_kernel(kernel, kInCacheBytes, "in_cache_");
     }
     const Summary summary = co_await summarize();
-    co_return measured_from(with_one_network(summary));
+    co_return measured_from(with_exchange_factor(with_one_network(summary)));
   }
 
  private:
@@ -106,9 +107,22 @@ class Prober {
   // On one node there is no other network: its constants are those inside the node.
   Summary with_one_network(Summary summary) const {
     if (count_nodes(nodes_) > 1) return summary;
-    for (const std::string name : {kAlpha, kBeta}) {
-      if (const auto inside = summary.find("node_" + name); inside != summary.end()) summary[name] = inside->second;
+    for (const std::string& prefix : {std::string(), std::string("exchange_")}) {
+      for (const std::string& name : {prefix + kAlpha, prefix + kBeta}) {
+        if (const auto inside = summary.find("node_" + name); inside != summary.end()) summary[name] = inside->second;
+      }
     }
+    return summary;
+  }
+
+  // Where nobody could tell, bytes take as long in an exchange as in a ring.
+  static Summary with_exchange_factor(Summary summary) {
+    const auto ring = summary.find(kBeta), exchange = summary.find(std::string("exchange_") + kBeta);
+    if (ring == summary.end()) return summary;
+    const double beta = ring->second.median;
+    const auto factor = [&](double seconds) { return beta > 0 ? std::max(1.0, seconds / beta) : 1; };
+    const Quartiles both = exchange == summary.end() ? Quartiles{beta, beta, beta} : exchange->second;
+    summary["exchange_factor"] = {factor(both.q1), factor(both.median), factor(both.q3)};
     return summary;
   }
 
@@ -116,18 +130,12 @@ class Prober {
     MeasuredProfile measured{.profile = profile_, .first_quartile = profile_, .third_quartile = profile_};
     measured.ranks = lockstep_.size();
     measured.nodes = count_nodes(nodes_);
-    const bool measures_beta = summary.contains(kBeta);  // with exchanges, so that they need no factor
     for (const ProfileConstant& constant : profile_constants()) {
       const auto found = summary.extract(std::string(constant.name));
       if (found.empty()) continue;
       measured.first_quartile.*constant.field = found.mapped().q1;
       measured.profile.*constant.field = found.mapped().median;
       measured.third_quartile.*constant.field = found.mapped().q3;
-    }
-    if (measures_beta) {
-      for (Profile* const each : {&measured.first_quartile, &measured.profile, &measured.third_quartile}) {
-        each->exchange_factor = 1;
-      }
     }
     measured.also = std::move(summary);
     return measured;

@@ -77,9 +77,9 @@ KernelRun prepare_select(std::uint64_t bytes, int) {
 KernelRun prepare_coding(const IndexCodec& codec, std::uint64_t bytes) {
   const double density = codec.coding == IndexCoding::bitmap ? 0.25 : 0.01;
   const std::uint64_t pairs = std::max<std::uint64_t>(1, bytes / sizeof(std::uint32_t) / 2);
-  return [&codec, stream = stream_of(pairs, density, 0)] {
-    const Buffer coded = codec.encode(stream);
-    codec.decode(coded.bytes(), stream.range(), stream.dimension(), stream.nnz(), {});
+  return [coding = codec.coding, stream = stream_of(pairs, density, 0)] {
+    const Buffer coded = encode_indices(coding, stream);
+    decode_indices(coding, coded.bytes(), stream.range(), stream.dimension(), stream.nnz());
     return static_cast<double>(stream.nnz());
   };
 }

@@ -103,7 +103,7 @@ TEST(ProfileFile, names_the_file_and_the_field_that_is_wrong) {
 }
 
 TEST(ProfileFile, refuses_fields_that_nobody_knows) {
-  const std::string told = error_of([] { parse_profile(text_with("\"mpi\"", "\"color\": 1, \"mpi\""), "net.json"); });
+  const std::string told = error_of([] { parse_profile(text_with("\"mpi\": ", "\"color\": 1, \"mpi\": "), "net.json"); });
   EXPECT_NE(told.find("'color' is not known"), std::string::npos) << told;
 }
 

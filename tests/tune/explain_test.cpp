@@ -97,6 +97,7 @@ TEST(Explain, refuses_dense_rows_that_cannot_hold_the_vector) {
 
 TEST(Explain, tells_what_is_out_of_bounds) {
   EXPECT_THROW(explain({.ranks = 0}), Error);
+  EXPECT_THROW(explain({.ranks_per_node = 0}), Error);
   EXPECT_THROW(explain({.dimension = 0}), Error);
   EXPECT_THROW(explain({.density = 2}), Error);
   EXPECT_THROW(explain({.ranks = 8, .teams = 3}), Error);

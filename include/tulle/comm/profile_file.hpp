@@ -16,7 +16,7 @@ namespace tulle {
 struct ProfileConstant {
   std::string_view name;
   double Profile::*field;
-  std::string_view per;  ///< what a second of it is spent on: "message", "byte", "pair", ...
+  std::string_view per;  ///< what its seconds are spent on: "message", "byte", "pair"; empty for a ratio
 };
 
 /// All of them, in the order of the fields.

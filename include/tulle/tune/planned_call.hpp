@@ -10,6 +10,7 @@ namespace tulle {
 
 struct PlannedCall {
   int ranks = 8;
+  int ranks_per_node = 1;
   std::uint64_t dimension = std::uint64_t{1} << 24;
   double density = 0.01;        ///< of one rank's stream, indices drawn uniformly
   Takes takes = Takes::stream;  ///< accumulator: density is what is to be delivered

@@ -23,12 +23,12 @@ struct ProbeOptions {
 /// What the messages and the kernels of calls on this communicator take; equal on all ranks. Collective; the
 /// communicator's profile stays as it is.
 ///
-/// α and β are of messages through the engine and the transport, as collectives send them, with all pairs of ranks
-/// exchanging at once: in a collective no port and no core is idle. Pairs inside a node and between nodes are measured
-/// apart. γ are of the library's kernels, with all ranks computing at once, on operands that do not fit the caches.
-/// `also` holds what one pair alone and what kernels on small operands take. Fields that say where and when are the
-/// caller's to fill. What cannot be measured (P = 1, no two ranks on a node) stays as the communicator's profile has
-/// it. docs/tuning.md says how and why. Throws bad_input for options out of bounds.
+/// α and β are of messages through the engine and the transport, as collectives send them, with all ranks sending at
+/// once: in a collective no port and no core is idle. Messages inside a node and between nodes are measured apart. γ
+/// are of the library's kernels, with all ranks computing at once, on operands that do not fit the caches. `also` holds
+/// what one pair alone and what kernels on small operands take. Fields that say where and when are the caller's to
+/// fill. What cannot be measured (P = 1, no two ranks on a node) stays as the communicator's profile has it.
+/// docs/tuning.md says how and why. Throws bad_input for options out of bounds.
 MeasuredProfile probe(Communicator& communicator, const ProbeOptions& options = {});
 Request<MeasuredProfile> iprobe(Communicator& communicator, const ProbeOptions& options = {});
 

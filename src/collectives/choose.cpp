@@ -5,6 +5,7 @@
 // calls and is made once. Everything that is looked at is equal on all ranks, so they agree without a message.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -16,6 +17,8 @@ namespace {
 
 // A promise smaller than this is not worth a trial.
 constexpr double kWorthATrial = 0.9;
+// Once in a while a row is tried that promises less: the costs may be wrong.
+constexpr double kWorthALook = 1.5;
 // A known row up to this much slower than the best is looked at again now and then.
 constexpr double kNearlyAsGood = 1.3;
 
@@ -46,22 +49,26 @@ struct Podium {
 
 const Algorithm& choose(const RowNeeds& needs, const CostInput& input, const Experience& experience) {
   Podium known, unknown;
-  const std::uint8_t trial = on_trial(experience);
+  Candidate trial;
   for (const Algorithm& algorithm : registry()) {
     if (!can_do(algorithm, needs)) continue;
     const std::uint8_t number = algorithm_number(algorithm);
-    if (number == trial) return algorithm;
     const Verdict verdict = verdict_on(experience, number);
-    const double seconds = algorithm.cost_seconds(input) * verdict.correction;
-    (verdict.is_known ? known : unknown).show({&algorithm, seconds});
+    const Candidate candidate{&algorithm, algorithm.cost_seconds(input) * verdict.correction};
+    (verdict.is_known ? known : unknown).show(candidate);
+    if (number == on_trial(experience)) trial = candidate;
   }
   const Candidate &best = known.first, &promise = unknown.first;
   if (best.row == nullptr && promise.row == nullptr) {
     throw Error(ErrorKind::unsupported, fmt::format("no {} can send values coded like that", to_string(needs.kind)));
   }
+  // What is known of the data may have changed since the trial began.
+  if (trial.seconds <= kWorthALook * std::min(best.seconds, promise.seconds)) return *trial.row;
   if (best.row == nullptr) return *promise.row;
+  const bool looks = may_look_again(experience);
   if (promise.seconds < kWorthATrial * best.seconds && may_explore(experience)) return *promise.row;
-  if (known.second.seconds < kNearlyAsGood * best.seconds && may_look_again(experience)) return *known.second.row;
+  if (promise.seconds < kWorthALook * best.seconds && looks) return *promise.row;
+  if (known.second.seconds < kNearlyAsGood * best.seconds && looks) return *known.second.row;
   return *best.row;
 }
 

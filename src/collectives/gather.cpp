@@ -130,7 +130,8 @@ class Gathering {
   bool is_large(const EncodedPart& part) const {
     const Profile& profile = exchange_.operation().profile();
     const double wire_seconds = static_cast<double>(part.data_bytes) * profile.beta_seconds_per_byte;
-    return members_.size <= kMostMembersAlone && wire_seconds >= kLatenciesOfLarge * profile.alpha_seconds;
+    const bool can_go_around = members_.size > 1 && members_.size <= kMostMembersAlone;
+    return can_go_around && wire_seconds >= kLatenciesOfLarge * profile.alpha_seconds;
   }
 
   // Returns the bytes of data that this adds.

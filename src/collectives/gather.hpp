@@ -6,7 +6,7 @@
 // blocks are decoded while others travel. The owner decides by the size of its own part: nobody has to agree. All parts
 // are encoded once and forwarded as they are.
 //
-//   depth     ⌈log2 P⌉, or P − 1 where a part is large
+//   depth     ⌈log2 P⌉, and P − 2 more where a part is large
 //   messages  ⌈log2 P⌉ and as many as there are large parts of others
 //   data      every part but the own one, once, through each port
 #pragma once

@@ -9,7 +9,7 @@ import unittest
 TULLE = os.environ["TULLE"]
 MPIRUN = shlex.split(os.environ.get("TULLE_MPIRUN", ""))
 SOURCE = os.environ["TULLE_SOURCE"]
-ROWS = ["ssar_recursive_double", "ssar_split_allgather", "dsar_split_allgather", "dense_recursive_double",
+ROWS = ["ssar_recursive_double", "ssar_split_allgather", "dsar_split_allgather", "two_level", "dense_recursive_double",
         "dense_ring", "dense_rabenseifner", "dense_split_allgather"]
 FIELDS = {"algorithm", "ranks", "dimension", "density", "overlap", "type", "seconds_median", "seconds_q1", "seconds_q3",
           "bytes_sent_max", "bytes_sent_total", "nnz_result", "verified", "transport", "chosen", "messages", "host",
@@ -150,7 +150,7 @@ class Command(RaceCase):
     def test_a_progress_line_appears_on_request_and_goes_away(self):
         shown = run("bench", "allreduce", "--transport", "sim", "--ranks", "16", "--dimension", "2^20", "--repeats", "8",
                     TULLE_PROGRESS="1")
-        self.assertIn(" of 240", shown.stderr)
+        self.assertIn(" of 270", shown.stderr)
         self.assertTrue(shown.stderr.endswith("\033[K"))
         self.assertEqual(bench("--transport", "sim").stderr, "")
 

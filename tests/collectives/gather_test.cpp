@@ -1,4 +1,6 @@
 // Large blocks go around the ring, small ones by Bruck's rounds, and both at once; and nodes in two_level.
+#include <bit>
+
 #include "collectives/harness.hpp"
 
 namespace tulle::testing {
@@ -53,7 +55,8 @@ TEST_P(GatherOnRanks, a_large_block_passes_each_port_once) {
     EXPECT_EQ(large.outcomes[rank].counts.data_bytes_received, small.outcomes[rank].counts.data_bytes_received);
     EXPECT_TRUE(large.outcomes[rank].stream == small.outcomes[rank].stream);
   }
-  EXPECT_EQ(large.outcomes[0].counts.depth, ranks == 1 ? 0u : static_cast<std::uint32_t>(ranks));
+  const auto rounds = static_cast<std::uint32_t>(std::bit_width(static_cast<unsigned>(ranks - 1)));
+  EXPECT_EQ(large.outcomes[0].counts.depth, ranks == 1 ? 0u : 1 + rounds + static_cast<std::uint32_t>(ranks - 2));
 }
 
 std::vector<int> nodes_of(int ranks, int per_node, bool interleaved) {

@@ -1,4 +1,6 @@
 // Every row of the registry on real MPI: the bytes of the simulator, blocking and non-blocking.
+#include <numeric>
+
 #include "collectives/accumulators.hpp"
 #include "comm_mpi/mpi_fixture.hpp"
 
@@ -16,6 +18,9 @@ std::vector<std::pair<std::uint64_t, std::uint64_t>> sizes(int ranks) {
 
 TEST(OnMpi, every_row_gives_the_bytes_of_the_simulator) {
   Communicator communicator = test_communicator();
+  std::vector<int> nodes(static_cast<std::size_t>(communicator.size()));
+  std::iota(nodes.begin(), nodes.end(), 0);  // simulated ranks are on nodes of their own
+  communicator.set_nodes(nodes);
   const auto me = static_cast<std::size_t>(communicator.rank());
   for (const auto& [dimension, nnz] : sizes(communicator.size())) {
     const auto inputs = make_inputs(communicator.size(), spec_for(dimension, nnz, 5));

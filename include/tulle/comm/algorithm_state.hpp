@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "tulle/base/buffer.hpp"
+
 namespace tulle {
 
 /// How many values a rank brings to b_sag. SparDL, Algorithm 2: grows while too few values come out, shrinks while too
@@ -39,7 +41,7 @@ struct Experience {
     std::array<float, kRemembered> ratios{};
   };
 
-  std::vector<Row> rows;
+  PoolVector<Row> rows;
   std::uint64_t calls = 0;
   std::uint8_t last_row = 0;        ///< of the call before, 0 where its time means nothing
   double last_expected_seconds = 0;

@@ -22,11 +22,6 @@ constexpr double kWorthALook = 1.5;
 // A known row up to this much slower than the best is looked at again now and then.
 constexpr double kNearlyAsGood = 1.3;
 
-bool can_do(const Algorithm& algorithm, const RowNeeds& needs) {
-  return algorithm.kind == needs.kind && algorithm.takes == needs.takes && algorithm.needs == Needs::messages &&
-         (!needs.coded_values || algorithm.codes_values);
-}
-
 struct Candidate {
   const Algorithm* row = nullptr;
   double seconds = std::numeric_limits<double>::infinity();
@@ -46,6 +41,11 @@ struct Podium {
 };
 
 }  // namespace
+
+bool can_do(const Algorithm& algorithm, const RowNeeds& needs) {
+  return algorithm.kind == needs.kind && algorithm.takes == needs.takes && algorithm.needs == Needs::messages &&
+         (!needs.coded_values || algorithm.codes_values);
+}
 
 const Algorithm& choose(const RowNeeds& needs, const CostInput& input, const Experience& experience) {
   Podium known, unknown;

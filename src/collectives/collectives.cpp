@@ -107,6 +107,10 @@ const Algorithm& resolve(OperationKind kind, const Communicator& communicator, c
   const RowNeeds needs{.kind = kind, .takes = shape.takes, .coded_values = codes_values(options)};
   static const Experience kNone;
   const bool learns = state != nullptr && !options.reproducible;
+  if (const std::uint8_t settled = learns ? settled_on(state->experience) : 0) {
+    const Algorithm& row = registry()[settled - 1u];
+    if (can_do(row, needs)) return row;
+  }
   return choose(needs, cost_input(communicator, shape, options, state), learns ? state->experience : kNone);
 }
 

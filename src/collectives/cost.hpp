@@ -9,6 +9,8 @@ namespace tulle {
 double message_seconds(const Profile& profile, double bytes);
 /// The same where the other rank sends as much at the same time.
 double exchange_seconds(const Profile& profile, double bytes);
+/// `count` messages of `bytes` each that leave or meet at one rank: latencies overlap, the processor's share does not.
+double burst_seconds(const Profile& profile, double count, double bytes);
 /// P − 1 messages of `block_bytes` each, out of one port.
 double split_seconds(const CostInput& input, double block_bytes);
 /// Everyone's `block_bytes` to everyone in ⌈log2 P⌉ rounds: (P−1) blocks through each port.

@@ -12,6 +12,9 @@ constexpr double kTicksPerSecond = 1e7;
 constexpr std::uint32_t kTrialRatios = 3;
 // Rows are tried early; later, one call in so many looks whether a row that was nearly as good has become better.
 constexpr std::uint64_t kEarlyCalls = 32, kLookEvery = 64;
+// Between looks the row is only now and then weighed against the others.
+constexpr std::uint64_t kDecideEvery = 16;
+static_assert(kLookEvery % kDecideEvery == 0);
 // How many times better than the known rows an untried one is thought to meet its expected time.
 constexpr double kMostDoubt = 2;
 // Beyond this change of the data, ratios say nothing any more.
@@ -62,6 +65,14 @@ std::uint8_t on_trial(const Experience& experience) {
   if (experience.last_row == 0) return 0;
   const auto row = std::ranges::find(experience.rows, experience.last_row, &Experience::Row::number);
   return row != experience.rows.end() && row->calls < kTrialRatios + 2 ? row->number : 0;
+}
+
+std::uint8_t settled_on(const Experience& experience) {
+  const std::uint64_t turn = experience.calls % kDecideEvery;
+  if (experience.calls < kEarlyCalls || turn == kDecideEvery - 1 || turn == 0) return 0;
+  const auto row = std::ranges::find(experience.rows, experience.last_row, &Experience::Row::number);
+  const bool has_proved = row != experience.rows.end() && row->calls > kTrialRatios + 3;
+  return has_proved ? row->number : 0;
 }
 
 void note_call(Experience& experience, Ticks last_call, std::uint8_t row, double expected_seconds, double nnz) {

@@ -5,6 +5,9 @@
 
 namespace tulle {
 
+/// Whether auto may give a call to the row.
+bool can_do(const Algorithm& algorithm, const RowNeeds& needs);
+
 /// What is known of a row.
 struct Verdict {
   double correction = 1;  ///< of its expected time: the median of the ratios remembered
@@ -18,6 +21,9 @@ bool may_explore(const Experience& experience);
 bool may_look_again(const Experience& experience);
 /// The row whose trial is under way, or 0.
 std::uint8_t on_trial(const Experience& experience);
+
+/// The row of the call before where nothing asks for another decision yet, else 0: deciding takes microseconds.
+std::uint8_t settled_on(const Experience& experience);
 
 /// Takes a call in: `last_call` is what the slowest rank took for the call before it, `row`, `expected_seconds` and
 /// `nnz` are of the call itself. Equal on all ranks. Forgets what was found for other numbers of non-zeros.

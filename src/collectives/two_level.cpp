@@ -91,11 +91,11 @@ double two_level_cost(const CostInput& input) {
   if (input.nodes > 1) inside.alpha_seconds = inside.node_alpha_seconds;
   if (input.nodes > 1) inside.beta_seconds_per_byte = inside.node_beta_seconds_per_byte;
   const auto inside_seconds = [&](double nnz) {
-    return message_seconds(inside, input.stream_bytes(nnz, input.dimension)) +
-           input.coding_seconds(nnz, input.dimension);
+    return burst_seconds(inside, followers, input.stream_bytes(nnz, input.dimension)) +
+           followers * input.coding_seconds(nnz, input.dimension);
   };
   const double up_and_down =
-      followers * (inside_seconds(input.nnz) + inside_seconds(input.result_nnz) + merge_seconds(input, 1, input.nnz));
+      inside_seconds(input.nnz) + inside_seconds(input.result_nnz) + merge_seconds(input, followers + 1, input.nnz);
   return up_and_down + (input.nodes > 1 ? ssar_split_allgather_cost(leaders) : 0);
 }
 

@@ -280,7 +280,7 @@ Profile MpiTransport::default_profile() const {
   profile.alpha_seconds = placement_.on_one_node ? profile.node_alpha_seconds : 30e-6;
   profile.beta_seconds_per_byte = placement_.on_one_node ? profile.node_beta_seconds_per_byte : 8.5e-9;
   // One connection then carries data and acknowledgements both ways; measured with Open MPI's TCP.
-  profile.exchange_factor = placement_.on_one_node ? 1 : 1.5;
+  profile.exchange_factor = placement_.on_one_node ? 1 : 2;
   return profile;
 }
 

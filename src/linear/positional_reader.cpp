@@ -63,7 +63,7 @@ class MemoryReader final : public PositionalReader {
   const std::string& path() const override { return path_; }
   std::uint64_t size() const override { return contents_.size(); }
   void read_at(std::uint64_t offset, std::span<std::byte> bytes) const override {
-    std::memcpy(bytes.data(), contents_.data() + offset, bytes.size());
+    if (!bytes.empty()) std::memcpy(bytes.data(), contents_.data() + offset, bytes.size());
   }
 
  private:

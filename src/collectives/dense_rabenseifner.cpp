@@ -33,10 +33,10 @@ Task<Part> halve(Exchange& exchange, Part sum, const patterns::Fold& fold) {
     const int kept = keeps_lower ? first : first + distance;
     const int given = keeps_lower ? first + distance : first;
     const int partner = fold.rank_of(fold.core_rank() ^ distance);
-    exchange.send(partner, step, {slice(sum.stream, half(given)), 0});
+    exchange.send(partner, step, {slice(sum.stream, half(given)), 0, {}, sum.last_call});
     Incoming message = co_await exchange.operation().receive(partner, step);
     Part theirs = exchange.open(std::move(message));
-    Part mine{slice(sum.stream, half(kept)), sum.contributed};
+    Part mine{slice(sum.stream, half(kept)), sum.contributed, {}, sum.last_call};
     sum = keeps_lower ? exchange.reduce(std::move(mine), std::move(theirs))
                       : exchange.reduce(std::move(theirs), std::move(mine));
     first = kept;

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "cli/numbers.hpp"
 #include "collectives/index_choice.hpp"
@@ -59,10 +60,6 @@ std::vector<std::string_view> resolve(const std::vector<std::string>& typed, con
   return names;
 }
 
-}  // namespace
-
-namespace {
-
 ResidualMode residual_mode_from(const std::string& text) {
   for (const ResidualMode mode : {ResidualMode::global, ResidualMode::partial, ResidualMode::local}) {
     if (to_string(mode) == text) return mode;
@@ -93,6 +90,13 @@ void add_selection_flags(CLI::App& command, BenchFlags& flags) {
       [&](const std::string& text) { spec.team_gather = text; });
   add(command, "--residual", "global|partial|local", "what comes back of what is not delivered (global)",
       [&](const std::string& text) { spec.residual = residual_mode_from(text); });
+}
+
+// A race of one row under many names tells nothing.
+void refuse_forced_row() {
+  const char* const forced = std::getenv("TULLE_ALGORITHM");
+  if (forced == nullptr || *forced == '\0' || forced == kAuto) return;
+  reject("--algorithm", fmt::format("TULLE_ALGORITHM is set and would make every row {}; unset it", forced));
 }
 
 // A number of values, or a share of them.
@@ -145,6 +149,7 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
 }
 
 void finish_race(BenchFlags& flags) {
+  refuse_forced_row();
   if (!flags.ks.empty()) {
     flags.spec.takes = Takes::accumulator;
     if (flags.spec.type != ValueType::f32) reject("--type", "gradients of --k are f32");

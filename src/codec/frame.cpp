@@ -218,11 +218,16 @@ FrameHead decode_frame_head(std::span<const std::byte> bytes) {
   return head;
 }
 
+FrameHead decode_frame_head(std::span<const std::byte> bytes, const FrameExpectation& expectation) {
+  const FrameHead head = decode_frame_head(bytes);
+  validate_expected(head, expectation);
+  return head;
+}
+
 DecodedFrame decode_frame(std::span<const Buffer>& segments, const FrameExpectation& expectation,
                           const PairLanding& landing) {
   if (segments.empty()) reject("head", "is missing: the message ends before the frame");
-  const FrameHead head = decode_frame_head(segments.front().bytes());
-  validate_expected(head, expectation);
+  const FrameHead head = decode_frame_head(segments.front().bytes(), expectation);
   if (segments.size() < head.segment_count()) {
     reject("segments", fmt::format("{} of {} arrived", segments.size(), head.segment_count()));
   }

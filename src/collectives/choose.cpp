@@ -1,8 +1,9 @@
 // auto: which row a call gets.
 //
 // Costs come from the cost functions and the communicator's profile, and are corrected by what earlier calls took. A
-// row that is not known is tried where it promises to be clearly better than the best known one; a trial takes five
-// calls and is made once. Everything that is looked at is equal on all ranks, so they agree without a message.
+// row that is not known is tried where it promises to be clearly better than the best known one, and now and then where
+// it promises not much less; a trial takes five calls and is made once. Everything that is looked at is equal on all
+// ranks, so they agree without a message.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -42,7 +43,7 @@ struct Podium {
 
 }  // namespace
 
-bool can_do(const Algorithm& algorithm, const RowNeeds& needs) {
+bool can_serve(const Algorithm& algorithm, const RowNeeds& needs) {
   return algorithm.kind == needs.kind && algorithm.takes == needs.takes && algorithm.needs == Needs::messages &&
          (!needs.coded_values || algorithm.codes_values);
 }
@@ -50,13 +51,14 @@ bool can_do(const Algorithm& algorithm, const RowNeeds& needs) {
 const Algorithm& choose(const RowNeeds& needs, const CostInput& input, const Experience& experience) {
   Podium known, unknown;
   Candidate trial;
+  const std::uint8_t number_on_trial = on_trial(experience);
   for (const Algorithm& algorithm : registry()) {
-    if (!can_do(algorithm, needs)) continue;
+    if (!can_serve(algorithm, needs)) continue;
     const std::uint8_t number = algorithm_number(algorithm);
     const Verdict verdict = verdict_on(experience, number);
     const Candidate candidate{&algorithm, algorithm.cost_seconds(input) * verdict.correction};
     (verdict.is_known ? known : unknown).show(candidate);
-    if (number == on_trial(experience)) trial = candidate;
+    if (number == number_on_trial) trial = candidate;
   }
   const Candidate &best = known.first, &promise = unknown.first;
   if (best.row == nullptr && promise.row == nullptr) {

@@ -36,18 +36,6 @@ Shape shape_of(const Accumulator& accumulator) {
   return {Takes::accumulator, accumulator.type(), accumulator.dimension()};
 }
 
-// Of many values, so that parameters and scales at their front do not count.
-double coded_value_bytes(const ValueCodec& codec, ValueType type) {
-  constexpr std::uint64_t kMany = 1 << 20;
-  return static_cast<double>(encoded_value_bytes(codec, compute_type(type), kMany)) / kMany;
-}
-
-int count_nodes(std::span<const int> nodes) {
-  PoolVector<int> distinct(nodes.begin(), nodes.end());
-  std::ranges::sort(distinct);
-  return static_cast<int>(std::ranges::unique(distinct).begin() - distinct.begin());
-}
-
 // What uniform positions would have added to the union, and what was added.
 double overlap_of(CostInput input, double nnz, double result_nnz) {
   input.nnz = nnz;
@@ -87,8 +75,8 @@ CostInput cost_input(const Communicator& communicator, const Shape& shape, const
 
 bool codes_values(const CallOptions& options) { return options.value_coding.coding != ValueCoding::raw; }
 
-// TULLE_ALGORITHM, for whoever wants to try rows without touching a program: the allreduces that the row can do get it,
-// whatever the call says.
+// TULLE_ALGORITHM, for whoever wants to try rows without touching a program: every allreduce of what the row takes gets
+// it, whatever the call says.
 const Algorithm* forced_row(OperationKind kind, Takes takes) {
   const char* const name = std::getenv("TULLE_ALGORITHM");
   if (name == nullptr || *name == '\0' || name == kAuto || kind != OperationKind::allreduce) return nullptr;
@@ -109,7 +97,7 @@ const Algorithm& resolve(OperationKind kind, const Communicator& communicator, c
   const bool learns = state != nullptr && !options.reproducible;
   if (const std::uint8_t settled = learns ? settled_on(state->experience) : 0) {
     const Algorithm& row = registry()[settled - 1u];
-    if (can_do(row, needs)) return row;
+    if (can_serve(row, needs)) return row;
   }
   return choose(needs, cost_input(communicator, shape, options, state), learns ? state->experience : kNone);
 }
@@ -239,25 +227,38 @@ struct Call {
   Payload payload;
   CallOptions options;
   AlgorithmState* state;
-  CostInput cost;  ///< what was expected
+  CostInput shape;  ///< what costs depend on, but for the data
 };
 
+bool teaches(const Algorithm& algorithm, const AlgorithmState* state) {
+  return state != nullptr && algorithm.kind == OperationKind::allreduce && algorithm.takes == Takes::stream;
+}
+
+// The call's k and K, as far as its result tells: a dense one does not tell K, and the overlap of earlier calls stands.
+CostInput seen_by(const Call& call, const Outcome& outcome) {
+  CostInput seen = call.shape;
+  seen.overlap = call.state->calls > 0 ? overlap_of(seen, call.state->nnz_per_rank, call.state->result_nnz) : 1;
+  seen.nnz = static_cast<double>(outcome.contributed) / seen.ranks;
+  seen.result_nnz = outcome.stream.is_dense() ? seen.union_of(seen.ranks) : static_cast<double>(outcome.stream.nnz());
+  seen.overlap = overlap_of(seen, seen.nnz, seen.result_nnz);
+  return seen;
+}
+
+// Where everyone was empty, that tells of the calls to come only as long as nothing else does. MPI's own row counts no
+// contributions.
 void learn(const Call& call, const Outcome& outcome, double seconds) {
   AlgorithmState& state = *call.state;
-  if (outcome.contributed == 0) {
-    state.experience.last_row = 0;
+  const bool is_empty = outcome.contributed == 0;
+  if (call.algorithm.needs == Needs::native_allreduce || (is_empty && state.nnz_per_rank > 0)) {
+    state.experience.last_expected_seconds = 0;
     return;
   }
+  const CostInput seen = seen_by(call, outcome);
   state.calls += 1;
-  state.nnz_per_rank = static_cast<double>(outcome.contributed) / call.cost.ranks;
-  state.result_nnz = static_cast<double>(outcome.stream.nnz());
-
-  CostInput seen = call.cost;
-  seen.nnz = state.nnz_per_rank;
-  seen.result_nnz = state.result_nnz;
-  seen.overlap = overlap_of({.ranks = seen.ranks, .dimension = seen.dimension}, seen.nnz, seen.result_nnz);
+  state.nnz_per_rank = seen.nnz;
+  state.result_nnz = seen.result_nnz;
   note_call(state.experience, outcome.last_call, algorithm_number(call.algorithm), call.algorithm.cost_seconds(seen),
-            state.nnz_per_rank);
+            seen.nnz);
   state.experience.last_seconds = seconds;
 }
 
@@ -266,9 +267,8 @@ Task<> run_call(Operation& operation, Call call, std::shared_ptr<std::optional<O
   const ValueType type = call.payload.stream.type();
   const bool widened = call.algorithm.takes == Takes::stream && type != compute_type(type);
   if (widened) call.payload.stream = convert(call.payload.stream, compute_type(type));
-  const bool teaches =
-      call.state != nullptr && call.algorithm.kind == OperationKind::allreduce && call.algorithm.takes == Takes::stream;
-  const bool timed = teaches && operation.is_timed() && !call.options.reproducible;
+  const bool learns = teaches(call.algorithm, call.state);
+  const bool timed = learns && operation.is_timed() && !call.options.reproducible;
   if (timed) operation.set_last_call(to_ticks(call.state->experience.last_seconds));
   const double start = operation.seconds();
   Outcome outcome = co_await call.algorithm.run(operation, call.payload, call.options, call.state);
@@ -277,7 +277,7 @@ Task<> run_call(Operation& operation, Call call, std::shared_ptr<std::optional<O
   outcome.overflowed = report.overflowed;
   outcome.algorithm = call.algorithm.name;
   outcome.counts = operation.counts();
-  if (teaches) learn(call, outcome, timed ? operation.seconds() - start : 0);
+  if (learns) learn(call, outcome, timed ? operation.seconds() - start : 0);
   *result = std::move(outcome);
 }
 
@@ -288,11 +288,12 @@ Request<Outcome> start(OperationKind kind, Communicator& communicator, Payload p
   require_supported(algorithm, communicator, shape, options);
   const auto result = std::allocate_shared<std::optional<Outcome>>(PoolAllocator<std::optional<Outcome>>());
   const CallSignature signature = signature_of(algorithm, shape, options, blocking);
-  const CostInput expected = cost_input(communicator, shape, options, nullptr);
+  CostInput cost;
+  if (teaches(algorithm, state)) cost = cost_input(communicator, shape, options, nullptr);
   auto operation = communicator.engine()->start(
       communicator.context(), signature, options.deadline_seconds, options.checksum, [&](Operation& started) {
         started.set_blocking(blocking);
-        return run_call(started, Call{algorithm, std::move(payload), options, state, expected}, result);
+        return run_call(started, Call{algorithm, std::move(payload), options, state, cost}, result);
       });
   return {communicator.engine(), std::move(operation), result};
 }

@@ -32,6 +32,11 @@ double CostInput::coding_seconds(double stored, double extent) const {
          choice.seconds(choice.for_density(std::min(1.0, stored / extent), static_cast<std::size_t>(index_bytes)));
 }
 
+double coded_value_bytes(const ValueCodec& codec, ValueType type) {
+  constexpr std::uint64_t kMany = 1 << 20;
+  return static_cast<double>(encoded_value_bytes(codec, compute_type(type), kMany)) / kMany;
+}
+
 double message_seconds(const Profile& profile, double bytes) {
   return profile.alpha_seconds + profile.beta_seconds_per_byte * bytes;
 }

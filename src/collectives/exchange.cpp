@@ -7,6 +7,10 @@
 
 namespace tulle {
 
+void reject_message(int from, const std::string& why) {
+  throw Error(ErrorKind::bad_message, fmt::format("in a message from rank {}: {}", from, why)).with_peer(from);
+}
+
 std::uint64_t bytes_of_body(std::span<const Buffer> frame) {
   std::uint64_t bytes = 0;
   for (const Buffer& array : frame.subspan(1)) bytes += array.size();
@@ -79,6 +83,15 @@ void Exchange::send(int to, Step step, const Part& part) {
   operation_.send(to, step, std::move(segments), data_bytes);
 }
 
+FrameHead Exchange::head_of(int from, std::span<const Buffer> segments) const {
+  if (segments.empty()) reject_message(from, "frame field 'head': is missing");
+  try {
+    return decode_frame_head(segments.front().bytes(), expectation_);
+  } catch (const Error& error) {
+    reject_message(from, error.what());
+  }
+}
+
 Part Exchange::decode(int from, std::span<const Buffer>& segments, const PairLanding& landing) {
   try {
     DecodedFrame frame = decode_frame(segments, expectation_, landing);
@@ -90,9 +103,7 @@ Part Exchange::decode(int from, std::span<const Buffer>& segments, const PairLan
 }
 
 void require_all_read(std::span<const Buffer> rest, int from) {
-  if (rest.empty()) return;
-  throw Error(ErrorKind::bad_message, fmt::format("a message from rank {} holds more than its frames", from))
-      .with_peer(from);
+  if (!rest.empty()) reject_message(from, "it holds more than its frames");
 }
 
 Part Exchange::open(Incoming message) {
@@ -218,6 +229,7 @@ Members Members::all(const Exchange& exchange) {
 }
 
 int Members::number_of(int rank) const {
+  if (rank < size && (*this)[rank] == rank) return rank;  // always, where all take part
   int member = 0;
   while (member < size && (*this)[member] != rank) ++member;
   return member;
@@ -242,7 +254,7 @@ Task<Part> split_and_reduce(Exchange& exchange, Part mine, Step step, Members me
   for (int i = 1; i < size; ++i) {
     Incoming message = co_await exchange.operation().receive_next(step);
     const int from = members.number_of(message.from);
-    if (from == size) throw Error(ErrorKind::bad_message, "a block from a rank that has none").with_peer(message.from);
+    if (from == size) reject_message(message.from, "it takes no part in this");
     parts[static_cast<std::size_t>(from)] = exchange.open(std::move(message));
   }
   Buffer landing;

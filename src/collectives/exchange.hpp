@@ -68,6 +68,8 @@ class Exchange {
   }
   /// Appends the part's frame to `segments`; returns its data bytes.
   std::uint64_t encode(const Part& part, Segments& segments) const;
+  /// The head of the frame at the front of `segments`.
+  FrameHead head_of(int from, std::span<const Buffer> segments) const;
   /// Decodes the frame at the front of `segments` and moves past it.
   Part decode(int from, std::span<const Buffer>& segments, const PairLanding& landing = {});
 
@@ -124,6 +126,7 @@ struct Members {
 
   static Members all(const Exchange& exchange);
   int operator[](int member) const { return rank_of(context, member); }
+  /// `size` where the rank is none of them.
   int number_of(int rank) const;
 };
 
@@ -142,7 +145,9 @@ Part open_and_pass_down(Exchange& exchange, const patterns::Binomial& tree, Inco
 
 /// Of a frame's arrays, which follow its head.
 std::uint64_t bytes_of_body(std::span<const Buffer> frame);
-/// Throws bad_message, naming the peer, where `rest` is not empty.
+/// Throws bad_message, naming the peer.
+[[noreturn]] void reject_message(int from, const std::string& why);
+/// The same where `rest` is not empty.
 void require_all_read(std::span<const Buffer> rest, int from);
 
 }  // namespace tulle

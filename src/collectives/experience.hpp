@@ -5,9 +5,6 @@
 
 namespace tulle {
 
-/// Whether auto may give a call to the row.
-bool can_do(const Algorithm& algorithm, const RowNeeds& needs);
-
 /// What is known of a row.
 struct Verdict {
   double correction = 1;  ///< of its expected time: the median of the ratios remembered

@@ -1,8 +1,7 @@
 #include "collectives/gather.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <utility>
 
 #include "collectives/patterns/bruck.hpp"
 
@@ -25,23 +24,10 @@ struct EncodedPart {
   bool is_here() const { return !segments.empty(); }
 };
 
-[[noreturn]] void reject(int from, const std::string& why) {
-  throw Error(ErrorKind::bad_message, fmt::format("in a message from rank {}: {}", from, why)).with_peer(from);
-}
-
-FrameHead head_of(std::span<const Buffer> segments, int from) {
-  if (segments.empty()) reject(from, "frame field 'head': is missing");
-  try {
-    return decode_frame_head(segments.front().bytes());
-  } catch (const Error& error) {
-    reject(from, error.what());
-  }
-}
-
-EncodedPart take_part(std::span<const Buffer>& segments, int from) {
-  EncodedPart part{head_of(segments, from), {}, 0};
+EncodedPart take_part(const Exchange& exchange, std::span<const Buffer>& segments, int from) {
+  EncodedPart part{exchange.head_of(from, segments), {}, 0};
   const std::size_t count = part.head.segment_count();
-  if (segments.size() < count) reject(from, "frame field 'segments': some are missing");
+  if (segments.size() < count) reject_message(from, "frame field 'segments': some are missing");
   part.segments.assign(segments.begin(), segments.begin() + static_cast<std::ptrdiff_t>(count));
   part.data_bytes = bytes_of_body(part.segments);
   segments = segments.subspan(count);
@@ -49,9 +35,9 @@ EncodedPart take_part(std::span<const Buffer>& segments, int from) {
 }
 
 // An empty segment says that a head follows whose arrays come alone.
-EncodedPart take_part_or_head(std::span<const Buffer>& segments, int from) {
-  if (segments.empty() || !segments.front().empty()) return take_part(segments, from);
-  EncodedPart part{head_of(segments.subspan(1), from), {}, 0};
+EncodedPart take_part_or_head(const Exchange& exchange, std::span<const Buffer>& segments, int from) {
+  if (segments.empty() || !segments.front().empty()) return take_part(exchange, segments, from);
+  EncodedPart part{exchange.head_of(from, segments.subspan(1)), {}, 0};
   segments = segments.subspan(2);
   return part;
 }
@@ -87,7 +73,7 @@ class Gathering {
 
   void receive(const Incoming& message, int distance, int blocks) {
     std::span<const Buffer> segments = message.segments;
-    for (int i = distance; i < distance + blocks; ++i) at(i) = take_part_or_head(segments, message.from);
+    for (int i = distance; i < distance + blocks; ++i) at(i) = take_part_or_head(exchange_, segments, message.from);
     require_all_read(segments, message.from);
   }
 
@@ -95,9 +81,9 @@ class Gathering {
 
   void receive_alone(const Incoming& message, int distance) {
     std::span<const Buffer> segments = message.segments;
-    EncodedPart part = take_part(segments, message.from);
+    EncodedPart part = take_part(exchange_, segments, message.from);
     require_all_read(segments, message.from);
-    if (part.head != at(distance).head) reject(message.from, "a frame is not the one that its head announced");
+    if (part.head != at(distance).head) reject_message(message.from, "a frame is not the one that its head announced");
     at(distance) = std::move(part);
     if (distance + 1 < members_.size) pass_on(distance);
   }
@@ -109,16 +95,26 @@ class Gathering {
     exchange_.operation().push();
   }
 
-  /// Makes room for a sparse result, once all heads are known, so that blocks are decoded into their places.
+  /// Makes room for a sparse result, once all heads are known, so that blocks are decoded into their places. Blocks
+  /// that do not follow one another get none: joining them tells.
   void land_pairs(const LayoutRule& rule) {
-    if (!is_sparse(rule) || at(0).segments.back().is_phantom()) return;
-    whole_.indices = Buffer::allocate(pairs_before(members_.size) * index_bytes(exchange_.dimension()));
-    whole_.values = Buffer::allocate(pairs_before(members_.size) * size_of(exchange_.type()));
+    if (!follow_one_another() || at(0).segments.back().is_phantom()) return;
+    first_pair_.assign(1, 0);
+    for (int member = 0; member < members_.size; ++member) {
+      first_pair_.push_back(first_pair_.back() + at(distance_of(member)).head.nnz);
+    }
+    if (!is_sparse(rule)) return;
+    whole_.indices = Buffer::allocate(first_pair_.back() * index_bytes(exchange_.dimension()));
+    whole_.values = Buffer::allocate(first_pair_.back() * size_of(exchange_.type()));
     exchange_.operation().land_with([this](Step step, std::span<const Buffer>, std::size_t segment,
                                            std::uint64_t bytes) { return landing_for(step, segment, bytes); });
   }
 
-  const JoinLanding& whole() const { return whole_; }
+  /// Messages that come from now on are not of this gather.
+  JoinLanding take_whole() {
+    if (!whole_.indices.empty()) exchange_.operation().land_with({});
+    return std::move(whole_);
+  }
   PoolVector<Part> take_parts() { return std::move(parts_); }
 
  private:
@@ -150,23 +146,27 @@ class Gathering {
     exchange_.operation().send(before, step_alone(distance + 1), at(distance).segments, at(distance).data_bytes);
   }
 
-  bool is_sparse(const LayoutRule& rule) {
+  bool follow_one_another() {
+    std::uint64_t next = 0;
+    for (int member = 0; member < members_.size; ++member) {
+      const Range range = at(distance_of(member)).head.range;
+      if (range.begin != std::exchange(next, range.end)) return false;
+    }
+    return true;
+  }
+
+  bool is_sparse(const LayoutRule& rule) const {
     const auto dense = [](const EncodedPart& part) { return part.head.layout == Layout::dense; };
     if (std::ranges::any_of(known_, dense)) return false;
     const std::uint64_t most = rule.most_sparse(exchange_.dimension(), exchange_.dimension(), exchange_.type());
     return rule.choice == LayoutChoice::sparse ||
-           (rule.choice == LayoutChoice::automatic && pairs_before(members_.size) <= most);
+           (rule.choice == LayoutChoice::automatic && first_pair_.back() <= most);
   }
 
-  std::uint64_t pairs_before(int member) {
-    std::uint64_t pairs = 0;
-    for (int i = 0; i < member; ++i) pairs += at(distance_of(i)).head.nnz;
-    return pairs;
-  }
-
-  PairLanding landing_of(int distance) {
+  PairLanding landing_of(int distance) const {
     if (whole_.indices.empty()) return {};
-    const std::uint64_t first = pairs_before(member_at(distance)), count = at(distance).head.nnz;
+    const auto member = static_cast<std::size_t>(member_at(distance));
+    const std::uint64_t first = first_pair_[member], count = first_pair_[member + 1] - first;
     const std::size_t index = index_bytes(exchange_.dimension()), value = size_of(exchange_.type());
     return {whole_.indices.slice(first * index, count * index), whole_.values.slice(first * value, count * value)};
   }
@@ -186,6 +186,7 @@ class Gathering {
   PoolVector<EncodedPart> known_;  // by distance
   PoolVector<Part> parts_;         // by member
   JoinLanding whole_;
+  PoolVector<std::uint64_t> first_pair_;  // of each member's block in the whole, and their number
 };
 
 Task<> exchange_small_parts(Exchange& exchange, Gathering& gathering, Step first_step, const Members& members) {
@@ -228,7 +229,7 @@ Task<Part> gather_blocks(Exchange& exchange, Part mine, Step first_step, Members
   co_await exchange_small_parts(exchange, gathering, first_step, members);
   gathering.land_pairs(rule.value_or(exchange.layout_rule()));
   co_await receive_large_parts(exchange, gathering, members);
-  JoinLanding whole = gathering.whole();
+  JoinLanding whole = gathering.take_whole();
   whole.dense = std::move(result);
   const PoolVector<Part> blocks = gathering.take_parts();
   co_return exchange.concatenate(blocks, rule, std::move(whole));

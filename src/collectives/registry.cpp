@@ -28,7 +28,7 @@ constexpr std::array kRegistry = {
     TULLE_ROW(dsar_split_allgather, allreduce, messages, sparse, true, true,
               "sparse in, dense out: owners reduce blocks, then dense allgather", "SparCML 4.1"),
     TULLE_ROW(two_level, allreduce, messages, sparse, true, false,
-              "sparse, inside nodes first, then between their leaders, then inside again", "SparCML 4"),
+              "sparse, inside nodes first, then between their leaders, then inside again", "SparCML, SC'19"),
     TULLE_ROW(dense_recursive_double, allreduce, messages, dense, false, true,
               "dense, whole vectors in log2 P rounds; for short vectors", "Thakur et al. 2005"),
     TULLE_ROW(dense_ring, allreduce, messages, dense, false, true, "dense, pipelined round a ring; for long vectors",

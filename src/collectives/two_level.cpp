@@ -1,4 +1,4 @@
-// two_level: inside nodes first, then between them. SparCML, section 4.
+// two_level: inside nodes first, then between them, as SparCML did with NCCL inside (SC'19).
 //
 // How it works. *Up*: the ranks of a node send their streams to its leader, its lowest rank, which reduces them in rank
 // order. *Between*: the leaders split the sum into blocks, reduce and gather them, as ssar_split_allgather does with
@@ -6,7 +6,7 @@
 // crosses its network port once.
 //
 //   depth     3 + ⌈log2 L⌉ for L nodes
-//   messages  a leader of m ranks: 2·(L−1) or fewer between nodes, m − 1 down; other ranks: 1
+//   messages  a leader of m ranks: L − 1 + ⌈log2 L⌉ between nodes, m − 1 down; other ranks: 1
 //   data      through a node's port: 2·K'·(L−1)/L to K'·L pairs, with K' those of the node's sum
 
 #include "collectives/algorithms.hpp"

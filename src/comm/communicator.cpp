@@ -17,6 +17,12 @@ void Communicator::set_nodes(std::span<const int> nodes) {
   context_->nodes.assign(nodes.begin(), nodes.end());
 }
 
+int count_nodes(std::span<const int> nodes) {
+  PoolVector<int> distinct(nodes.begin(), nodes.end());
+  std::ranges::sort(distinct);
+  return static_cast<int>(std::ranges::unique(distinct).begin() - distinct.begin());
+}
+
 // What every rank tells the others in a split.
 struct Communicator::Membership {
   std::int32_t color;

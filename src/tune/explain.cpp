@@ -19,15 +19,10 @@ double growth(const Algorithm& row, CostInput input, std::string_view letter) {
   return (row.cost_seconds(input) - before) / kStep;
 }
 
-bool may_serve(const Algorithm& row, const RowNeeds& needs) {
-  return row.kind == needs.kind && row.takes == needs.takes && row.needs == Needs::messages &&
-         (!needs.coded_values || row.codes_values);
-}
-
 std::vector<RowCost> costs_of_rows(const RowNeeds& needs, const CostInput& input) {
   std::vector<RowCost> rows;
   for (const Algorithm& row : registry()) {
-    if (may_serve(row, needs)) rows.push_back(cost_of(row, input));
+    if (can_serve(row, needs)) rows.push_back(cost_of(row, input));
   }
   std::ranges::stable_sort(rows, {}, &RowCost::seconds);
   return rows;

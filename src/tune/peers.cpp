@@ -74,6 +74,4 @@ PeerTable first_pair(const PeerTable& pairs) {
   return alone;
 }
 
-int count_nodes(std::span<const int> nodes) { return static_cast<int>(ranks_by_node(nodes).size()); }
-
 }  // namespace tulle

@@ -31,7 +31,4 @@ PeerTable pair_peers(std::span<const int> nodes, PeerScope scope);
 /// The first of those pairs, by itself. REQUIRES: pairs.
 PeerTable first_pair(const PeerTable& pairs);
 
-/// How many different nodes there are.
-int count_nodes(std::span<const int> nodes);
-
 }  // namespace tulle

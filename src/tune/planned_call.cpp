@@ -16,11 +16,6 @@ void require_sound(const PlannedCall& call) {
   if (call.teams < 1 || call.ranks % call.teams != 0) refuse(fmt::format("teams must divide {} ranks", call.ranks));
 }
 
-double coded_value_bytes(const PlannedCall& call) {
-  constexpr std::uint64_t kMany = 1 << 20;
-  return static_cast<double>(encoded_value_bytes(call.value_coding, compute_type(call.type), kMany)) / kMany;
-}
-
 }  // namespace
 
 CostInput cost_input(const PlannedCall& call) {
@@ -33,7 +28,7 @@ CostInput cost_input(const PlannedCall& call) {
   input.value_bytes = static_cast<double>(size_of(compute_type(call.type)));
   input.index_bytes = static_cast<double>(index_bytes(call.dimension));
   input.index_coding = call.index_coding;
-  input.coded_value_bytes = coded_value_bytes(call);
+  input.coded_value_bytes = coded_value_bytes(call.value_coding, call.type);
   input.teams = call.teams;
   input.nodes = (call.ranks + call.ranks_per_node - 1) / call.ranks_per_node;
   input.profile = call.profile;

@@ -51,6 +51,13 @@ class Command(RaceCase):
         self.assertRegex(run("--version").stdout, r"^tulle \d+\.\d+\.\d+\n$")
         self.assertEqual(run("bench", "allreduce", "--help").returncode, 0)
 
+    def test_a_race_of_one_row_under_many_names_is_refused(self):
+        refused = bench("--transport", "sim", TULLE_ALGORITHM="dense_ring")
+        self.assertEqual(refused.returncode, 2, refused.stderr)
+        self.assertIn("TULLE_ALGORITHM", refused.stderr)
+        self.assertIn("dense_ring", refused.stderr)
+        self.assertEqual(bench("--transport", "sim", TULLE_ALGORITHM="auto").returncode, 0)
+
     def test_bad_flags_are_named_with_what_is_allowed(self):
         for flags, words in {
             ("--type", "f99"): ["--type", "f99", "f32, f64, f16, bf16, i32, i64"],

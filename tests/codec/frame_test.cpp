@@ -40,16 +40,26 @@ TEST(Frame, of_a_sparse_stream_has_the_documented_bytes) {
   EXPECT_EQ(encode_frame(example(), kLabel, {}, segments), 16u);
   ASSERT_EQ(segments.size(), 3u);
   EXPECT_EQ(hex(segments[0].bytes()),
-            "5446" "01" "01"        // magic "TF", version, layout sparse
-            "01" "01" "01" "01"     // type f32, indices raw, values raw, op sum
-            "07000000" "00000000"   // sequence, last_call
-            "e803000000000000"      // N = 1000
-            "0000000000000000"      // range begin
-            "e803000000000000"      // range end
-            "0200000000000000"      // nnz
-            "0900000000000000");    // contributed
-  EXPECT_EQ(hex(segments[1].bytes()), "01000000" "02010000");
-  EXPECT_EQ(hex(segments[2].bytes()), "0000803f" "000000c0");
+            "5446"
+            "01"
+            "01"  // magic "TF", version, layout sparse
+            "01"
+            "01"
+            "01"
+            "01"  // type f32, indices raw, values raw, op sum
+            "07000000"
+            "00000000"            // sequence, last_call
+            "e803000000000000"    // N = 1000
+            "0000000000000000"    // range begin
+            "e803000000000000"    // range end
+            "0200000000000000"    // nnz
+            "0900000000000000");  // contributed
+  EXPECT_EQ(hex(segments[1].bytes()),
+            "01000000"
+            "02010000");
+  EXPECT_EQ(hex(segments[2].bytes()),
+            "0000803f"
+            "000000c0");
 }
 
 TEST(Frame, of_a_dense_stream_has_the_documented_bytes) {
@@ -58,16 +68,31 @@ TEST(Frame, of_a_dense_stream_has_the_documented_bytes) {
   encode_frame(Stream<std::int64_t>::dense(values), kLabel, {}, segments);
   ASSERT_EQ(segments.size(), 2u);
   EXPECT_EQ(hex(segments[0].bytes()),
-            "5446" "01" "02" "06" "00" "01" "01" "07000000" "00000000" "0200000000000000" "0000000000000000"
-            "0200000000000000" "0200000000000000" "0900000000000000");
-  EXPECT_EQ(hex(segments[1].bytes()), "ffffffffffffffff" "0200000000000000");
+            "5446"
+            "01"
+            "02"
+            "06"
+            "00"
+            "01"
+            "01"
+            "07000000"
+            "00000000"
+            "0200000000000000"
+            "0000000000000000"
+            "0200000000000000"
+            "0200000000000000"
+            "0900000000000000");
+  EXPECT_EQ(hex(segments[1].bytes()),
+            "ffffffffffffffff"
+            "0200000000000000");
 }
 
 TEST(Frame, with_64_bit_indices_has_eight_bytes_an_index) {
   const std::uint64_t indices[] = {(std::uint64_t{1} << 32) + 1};
   const float values[] = {1.0f};
   Segments segments;
-  encode_frame(Stream<float>::from_sorted<std::uint64_t>(std::uint64_t{1} << 32 | 5, indices, values), kLabel, {}, segments);
+  encode_frame(Stream<float>::from_sorted<std::uint64_t>(std::uint64_t{1} << 32 | 5, indices, values), kLabel, {},
+               segments);
   EXPECT_EQ(hex(segments[1].bytes()), "0100000001000000");
 }
 
@@ -105,7 +130,8 @@ TEST(Frame, comes_back_as_it_was_in_every_index_coding) {
 
 TEST(Frame, with_coded_values_gives_what_the_coding_gives) {
   const AnyStream stream = synthetic_stream({.dimension = 1000, .nnz = 300, .values = SyntheticValues::gaussian_like});
-  const FrameCodings codings{.indices = IndexCoding::rice, .values = {.coding = ValueCoding::qsgd}, .rounding = {.seed = 3}};
+  const FrameCodings codings{
+      .indices = IndexCoding::rice, .values = {.coding = ValueCoding::qsgd}, .rounding = {.seed = 3}};
   Segments segments;
   encode_frame(stream, kLabel, codings, segments);
   std::span<const Buffer> rest = segments;
@@ -180,6 +206,25 @@ TEST(Frame, with_a_bad_field_is_rejected_and_the_field_named) {
   expect_rejected(with_byte(0, 40, 3), "values");
 }
 
+// What an announcement says must fit as well as what comes after it.
+TEST(FrameHead, that_is_not_what_is_expected_is_rejected) {
+  const auto head_of = [](const Segments& segments) { return segments[0].bytes(); };
+  EXPECT_EQ(decode_frame_head(head_of(example_segments()), expectation_of(example())).nnz, example().nnz());
+  const auto expect_bad = [&](const Segments& segments, std::string_view field) {
+    try {
+      decode_frame_head(head_of(segments), expectation_of(example()));
+      FAIL() << "accepted a bad " << field;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::bad_message);
+      EXPECT_NE(std::string(error.what()).find(field), std::string::npos) << error.what();
+    }
+  };
+  expect_bad(with_byte(0, 4, 2), "type");
+  expect_bad(with_byte(0, 7, 2), "op");
+  expect_bad(with_byte(0, 8, 8), "sequence");
+  expect_bad(with_byte(0, 16, 0xe9), "dimension");
+}
+
 TEST(Frame, with_indices_out_of_order_or_out_of_range_is_rejected) {
   expect_rejected(with_byte(1, 1, 2), "indices");  // 513, 258
   expect_rejected(with_byte(1, 5, 9), "indices");  // 1, 2306, and N = 1000
@@ -205,8 +250,8 @@ TEST(Frame, decoding_survives_random_bytes) {
   for (int round = 0; round < 20000; ++round) {
     Segments segments = example_segments();
     for (Buffer& segment : segments) {
-      Buffer changed = Buffer::copy_of(segment.bytes().first(random.below(8) == 0 ? random.below(segment.size() + 1)
-                                                                                   : segment.size()));
+      Buffer changed = Buffer::copy_of(
+          segment.bytes().first(random.below(8) == 0 ? random.below(segment.size() + 1) : segment.size()));
       if (!changed.empty()) changed.mutable_data()[random.below(changed.size())] = static_cast<std::byte>(random());
       segment = changed;
     }

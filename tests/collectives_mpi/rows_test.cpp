@@ -16,23 +16,31 @@ std::vector<std::pair<std::uint64_t, std::uint64_t>> sizes(int ranks) {
   return {{0, 0}, {1, 1}, {p - 1, 1}, {p, p}, {4097, 0}, {4097, 41}, {100003, 100}, {100003, 30001}, {100003, 100003}};
 }
 
-TEST(OnMpi, every_row_gives_the_bytes_of_the_simulator) {
+void expect_bytes_of_simulator(const Profile& profile) {
   Communicator communicator = test_communicator();
   std::vector<int> nodes(static_cast<std::size_t>(communicator.size()));
   std::iota(nodes.begin(), nodes.end(), 0);  // simulated ranks are on nodes of their own
   communicator.set_nodes(nodes);
+  communicator.set_profile(profile);
   const auto me = static_cast<std::size_t>(communicator.rank());
   for (const auto& [dimension, nnz] : sizes(communicator.size())) {
     const auto inputs = make_inputs(communicator.size(), spec_for(dimension, nnz, 5));
     for (const Algorithm* row : rows_on_messages()) {
       SCOPED_TRACE(::testing::Message() << row->name << ", N = " << dimension << ", nnz = " << nnz);
       const CallOptions options{.algorithm = row->name, .root = communicator.size() - 1};
-      const SimRun simulated = run_in_simulation(row->kind, inputs, options);
+      const SimRun simulated = run_in_simulation(row->kind, inputs, options, {.profile = profile});
       expect_no_errors(simulated.errors);
       const Outcome outcome = start_collective(row->kind, communicator, inputs[me], options).wait();
       ASSERT_TRUE(outcome.stream == simulated.outcomes[me].stream);
+      ASSERT_EQ(outcome.counts.depth, simulated.outcomes[me].counts.depth);
     }
   }
+}
+
+TEST(OnMpi, every_row_gives_the_bytes_of_the_simulator) { expect_bytes_of_simulator({}); }
+
+TEST(OnMpi, large_blocks_go_around_the_ring_as_in_the_simulator) {
+  expect_bytes_of_simulator({.alpha_seconds = 1e-9, .beta_seconds_per_byte = 1e-6});
 }
 
 TEST(OnMpi, every_row_on_accumulators_gives_the_bytes_of_the_simulator) {
@@ -97,8 +105,8 @@ TEST(OnMpi, many_in_flight_complete_in_any_order) {
   }
   for (std::size_t layer = layers.size(); layer-- > 0;) {
     SCOPED_TRACE(rows[layer % rows.size()]->name);
-    const SimRun simulated = run_in_simulation(OperationKind::allreduce, layers[layer],
-                                               {.algorithm = rows[layer % rows.size()]->name});
+    const SimRun simulated =
+        run_in_simulation(OperationKind::allreduce, layers[layer], {.algorithm = rows[layer % rows.size()]->name});
     ASSERT_TRUE(requests[layer].wait().stream == simulated.outcomes[me].stream);
   }
 }
@@ -126,8 +134,8 @@ TEST(OnMpi, several_mpi_natives_in_flight_do_not_mix) {
   std::vector<std::vector<AnyStream>> layers;
   std::vector<Request<Outcome>> requests;
   for (std::uint64_t layer = 0; layer < 6; ++layer) {
-    layers.push_back(make_inputs(communicator.size(),
-                                 {.type = ValueType::i64, .dimension = 2000, .nnz = 100, .seed = layer}));
+    layers.push_back(
+        make_inputs(communicator.size(), {.type = ValueType::i64, .dimension = 2000, .nnz = 100, .seed = layer}));
     requests.push_back(iallreduce(communicator, layers.back()[me], layer == 2 ? CallOptions{} : native));
   }
   AnyStream blocking = layers[0][me];

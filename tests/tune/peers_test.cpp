@@ -1,4 +1,5 @@
 #include "tune/peers.hpp"
+#include "tulle/comm/communicator.hpp"
 
 #include <gtest/gtest.h>
 

@@ -82,6 +82,8 @@ std::uint64_t encode_frame(const AnyStream& stream, const FrameLabel& label, con
 Buffer encode_frame_head(const FrameHead& head);
 /// Reads and validates a head by itself. Throws bad_message naming the field.
 FrameHead decode_frame_head(std::span<const std::byte> bytes);
+/// The same, and that it is one of the operation's: what it says about sizes may then be believed.
+FrameHead decode_frame_head(std::span<const std::byte> bytes, const FrameExpectation& expectation);
 
 /// Decodes the frame that `segments` starts with and removes it from the front; raw arrays share the segments' memory.
 /// Throws bad_message naming the field where anything is not as expected or not valid in itself.

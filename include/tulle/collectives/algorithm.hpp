@@ -85,8 +85,8 @@ struct CostInput {
   std::string_view index_coding = "raw";  ///< as in CallOptions
   double coded_value_bytes = 4;           ///< of a value as the value coding leaves it
   int teams = 1;
-  int nodes = 1;  ///< that the ranks are on; P where each has its own
-  Profile profile;  ///< β as a rank sees it: where ranks share a node's port, ranks_at_a_port() times the port's
+  int nodes = 1;       ///< that the ranks are on; P where each has its own
+  Profile profile;     ///< β as a rank sees it: where ranks share a node's port, ranks_at_a_port() times the port's
   double overlap = 1;  ///< how much of what uniform positions would add to a union really is added: 0, the same indices
 
   /// Ranks that share a port between nodes.
@@ -101,6 +101,9 @@ struct CostInput {
   /// What coding those indices takes, at both ends together.
   double coding_seconds(double nnz, double extent) const;
 };
+
+/// Bytes of a value of `type` as `codec` leaves it, of many: parameters and scales at their front do not count.
+double coded_value_bytes(const ValueCodec& codec, ValueType type);
 
 enum class Exactness {
   exact,                ///< the sum, or with a value coding what that coding promises
@@ -142,7 +145,10 @@ struct RowNeeds {
   bool coded_values = false;
 };
 
-/// The cheapest row that needs messages alone, costs corrected by what earlier calls took. Depends on its arguments only,
+/// Whether auto may give a call to the row: it does what is needed, by messages alone.
+bool can_serve(const Algorithm& algorithm, const RowNeeds& needs);
+
+/// The cheapest row that can serve, costs corrected by what earlier calls took. Depends on its arguments only,
 /// so ranks agree. Throws unsupported where there is none.
 const Algorithm& choose(const RowNeeds& needs, const CostInput& input, const Experience& experience = {});
 

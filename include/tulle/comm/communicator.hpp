@@ -55,6 +55,9 @@ class Communicator {
   std::shared_ptr<Context> context_;
 };
 
+/// How many different nodes there are.
+int count_nodes(std::span<const int> nodes);
+
 /// What a rank does, written as a coroutine that awaits requests: runs in simulation, on threads and under MPI alike.
 using Program = std::function<Task<>(Communicator&)>;
 

@@ -26,8 +26,9 @@ Communicator mpi_communicator(MPI_Comm comm, const MpiOptions& options = {});
 
 /// Initializes MPI where nobody has, and then also finalizes it. For programs that use MPI through Tulle alone: errors
 /// that MPI would end the job for, as it does by default, become a tulle::Error. Whoever initializes MPI himself and
-/// wants the same sets MPI_ERRORS_RETURN on MPI_COMM_WORLD. Communicators that end after the session do so without
-/// talking to MPI.
+/// wants the same sets MPI_ERRORS_RETURN on MPI_COMM_WORLD. Open MPI is asked to send up to 256 KiB by TCP without a
+/// handshake, unless its own settings say otherwise (OMPI_MCA_btl_tcp_eager_limit). Communicators that end after the
+/// session do so without talking to MPI.
 class MpiSession {
  public:
   /// `thread_level` as in MPI_Init_thread; a progress thread needs MPI_THREAD_MULTIPLE.

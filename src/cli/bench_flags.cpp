@@ -141,6 +141,8 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
   add_profile_flag(command, flags.launch_flags);
   add_int(command, "--repeats", "timed laps; the median counts (9; in sim, where all are equal, 1)", 1, 1000000,
           [&](int number) { flags.repeats = number; });
+  add_int(command, "--learn", "calls of auto alone before all laps, to learn from (0)", 0, 1000000,
+          [&](int number) { spec.learn = number; });
   add_int(command, "--warmup", "laps before them (2)", 1, 1000000, [&](int number) { spec.warmup = number; });
   add(command, "--deadline", "SECONDS", "for one allreduce; 0 means the library's default (0)",
       [&](const std::string& text) { spec.deadline_seconds = parse_real(text); });

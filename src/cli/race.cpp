@@ -36,6 +36,7 @@ class Race {
   std::vector<RaceRow> run() {
     make_course();
     make_contenders();
+    for (int i = 0; i < spec_.learn; ++i) run_auto_once();
     for (int i = 0; i < spec_.warmup; ++i) run_all_once(false);
     for (int i = 0; i < spec_.repeats; ++i) run_all_once(true);
     std::vector<RaceRow> rows;
@@ -69,15 +70,22 @@ class Race {
     }
   }
 
+  void run_auto_once() {
+    for (Contender& contender : contenders_) {
+      if (contender.row.algorithm == kAuto) run_and_report(contender, false);
+    }
+  }
+
   // Each lap has an order of its own, the same on all ranks: who runs after a dense row finds cold caches.
   void run_all_once(bool is_timed) {
     std::shuffle(order_.begin(), order_.end(), shuffler_);
-    for (const std::size_t next : order_) {
-      Contender& contender = contenders_[next];
-      report(0, contender.row.algorithm);
-      if (contender.row.verified) run_once(contender, is_timed);
-      report(1, contender.row.algorithm);
-    }
+    for (const std::size_t next : order_) run_and_report(contenders_[next], is_timed);
+  }
+
+  void run_and_report(Contender& contender, bool is_timed) {
+    report(0, contender.row.algorithm);
+    if (contender.row.verified) run_once(contender, is_timed);
+    report(1, contender.row.algorithm);
   }
 
   void run_once(Contender& contender, bool is_timed) {
@@ -192,7 +200,9 @@ bool wants_dense_input(std::string_view algorithm) {
 }
 
 std::uint64_t laps_of(const RaceSpec& spec) {
-  return static_cast<std::uint64_t>(spec.warmup + spec.repeats) * spec.algorithms.size();
+  const bool has_auto = std::ranges::find(spec.algorithms, kAuto) != spec.algorithms.end();
+  const auto laps = static_cast<std::uint64_t>(spec.warmup + spec.repeats);
+  return laps * spec.algorithms.size() + (has_auto ? static_cast<std::uint64_t>(spec.learn) : 0);
 }
 
 std::vector<RaceRow> race(Track& track, const RaceSpec& spec, double density, Progress* progress) {

@@ -35,6 +35,7 @@ struct RaceSpec {
   Op op;
   std::vector<std::string_view> algorithms;  ///< rows of the registry, and auto
   int repeats = 9;
+  int learn = 0;   ///< laps of auto alone before all others
   int warmup = 2;  ///< laps that are not timed; auto learns in them. REQUIRES: at least 1
   std::uint64_t seed = 1;
   double deadline_seconds = 0;  ///< 0: the communicator's default

@@ -1,12 +1,11 @@
 // auto: which row a call gets.
 //
-// Costs come from the cost functions and the communicator's profile, and are corrected by what earlier calls took. A
-// row that is not known is tried where it promises to be clearly better than the best known one, and now and then where
-// it promises not much less; a trial takes five calls and is made once. Everything that is looked at is equal on all
-// ranks, so they agree without a message.
+// Costs come from the cost functions and the communicator's profile, and are corrected by what earlier calls took. The
+// row that is thought the fastest runs, but for a few calls that go to the row that may yet turn out to be faster: the
+// less is known of a row, the more may be hoped of it. Such calls have a budget, a small share of the time spent so
+// far. Everything that is looked at is equal on all ranks, so they agree without a message.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -16,29 +15,28 @@
 namespace tulle {
 namespace {
 
-// A promise smaller than this is not worth a trial.
-constexpr double kWorthATrial = 0.9;
-// Once in a while a row is tried that promises less: the costs may be wrong.
-constexpr double kWorthALook = 1.5;
-// A known row up to this much slower than the best is looked at again now and then.
-constexpr double kNearlyAsGood = 1.3;
+// A trial goes on unless it turns out to be a mistake by this much: what is known of the data may have changed.
+constexpr double kEndsATrial = 4, kEndsTheFirst = 1.5;
 
 struct Candidate {
   const Algorithm* row = nullptr;
   double seconds = std::numeric_limits<double>::infinity();
+  double hope = std::numeric_limits<double>::infinity();  ///< seconds that it may yet turn out to take
+  bool is_known = false;
 };
 
-/// The two cheapest of what it is shown.
-struct Podium {
+/// The two of which most may be hoped: one of them is not the best.
+struct Hopefuls {
   Candidate first, second;
 
   void show(const Candidate& candidate) {
-    if (first.row == nullptr || candidate.seconds < first.seconds) {
+    if (candidate.hope < first.hope) {
       second = std::exchange(first, candidate);
-    } else if (second.row == nullptr || candidate.seconds < second.seconds) {
+    } else if (candidate.hope < second.hope) {
       second = candidate;
     }
   }
+  const Candidate& besides(const Candidate& best) const { return first.row == best.row ? second : first; }
 };
 
 }  // namespace
@@ -49,29 +47,29 @@ bool can_serve(const Algorithm& algorithm, const RowNeeds& needs) {
 }
 
 const Algorithm& choose(const RowNeeds& needs, const CostInput& input, const Experience& experience) {
-  Podium known, unknown;
-  Candidate trial;
+  Candidate best, trial;
+  Hopefuls hopefuls;
   const std::uint8_t number_on_trial = on_trial(experience);
   for (const Algorithm& algorithm : registry()) {
     if (!can_serve(algorithm, needs)) continue;
     const std::uint8_t number = algorithm_number(algorithm);
     const Verdict verdict = verdict_on(experience, number);
-    const Candidate candidate{&algorithm, algorithm.cost_seconds(input) * verdict.correction};
-    (verdict.is_known ? known : unknown).show(candidate);
+    const double seconds = algorithm.cost_seconds(input) * verdict.correction;
+    const Candidate candidate{&algorithm, seconds, seconds * verdict.hope, verdict.is_known};
     if (number == number_on_trial) trial = candidate;
+    hopefuls.show(candidate);
+    // What is known is better than what is promised, however much.
+    const bool is_better = candidate.is_known == best.is_known ? seconds < best.seconds : candidate.is_known;
+    if (is_better || best.row == nullptr) best = candidate;
   }
-  const Candidate &best = known.first, &promise = unknown.first;
-  if (best.row == nullptr && promise.row == nullptr) {
+  if (best.row == nullptr) {
     throw Error(ErrorKind::unsupported, fmt::format("no {} can send values coded like that", to_string(needs.kind)));
   }
-  // What is known of the data may have changed since the trial began.
-  if (trial.seconds <= kWorthALook * std::min(best.seconds, promise.seconds)) return *trial.row;
-  if (best.row == nullptr) return *promise.row;
-  const bool looks = may_look_again(experience);
-  if (promise.seconds < kWorthATrial * best.seconds && may_explore(experience)) return *promise.row;
-  if (promise.seconds < kWorthALook * best.seconds && looks) return *promise.row;
-  if (known.second.seconds < kNearlyAsGood * best.seconds && looks) return *known.second.row;
-  return *best.row;
+  if (trial.seconds <= (best.is_known ? kEndsATrial : kEndsTheFirst) * best.seconds) return *trial.row;
+  const Candidate& hopeful = hopefuls.besides(best);
+  if (!best.is_known || hopeful.hope >= best.seconds) return *best.row;
+  const double price = (hopeful.is_known ? 1 : kTrialCalls) * (hopeful.seconds - best.seconds);
+  return may_spend(experience, price) ? *hopeful.row : *best.row;
 }
 
 }  // namespace tulle

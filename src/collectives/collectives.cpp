@@ -257,8 +257,11 @@ void learn(const Call& call, const Outcome& outcome, double seconds) {
   state.calls += 1;
   state.nnz_per_rank = seen.nnz;
   state.result_nnz = seen.result_nnz;
-  note_call(state.experience, outcome.last_call, algorithm_number(call.algorithm), call.algorithm.cost_seconds(seen),
-            seen.nnz);
+  note_call(state.experience, {.last_call = outcome.last_call,
+                               .row = algorithm_number(call.algorithm),
+                               .expected_seconds = call.algorithm.cost_seconds(seen),
+                               .nnz = seen.nnz,
+                               .is_chosen = call.options.algorithm == kAuto});
   state.experience.last_seconds = seconds;
 }
 

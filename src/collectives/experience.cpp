@@ -8,27 +8,34 @@ namespace tulle {
 namespace {
 
 constexpr double kTicksPerSecond = 1e7;
-// The first call of a row pays for connections and memory and is not counted; a median wants three.
-constexpr std::uint32_t kTrialRatios = 3;
-// Rows are tried early; later, one call in so many looks whether a row that was nearly as good has become better.
-constexpr std::uint64_t kEarlyCalls = 32, kLookEvery = 64;
-// Between looks the row is only now and then weighed against the others.
-constexpr std::uint64_t kDecideEvery = 16;
-static_assert(kLookEvery % kDecideEvery == 0);
+// The first call of a row pays for connections and memory and is not counted; what the last took is told by the next.
+constexpr std::uint32_t kTrialRatios = kTrialCalls - 2;
+// Calls that decide each; later the row is only now and then weighed against the others.
+constexpr std::uint64_t kEarlyCalls = 32, kDecideEvery = 16;
+// Of the time spent, what may go to learning.
+constexpr double kLearningShare = 0.04;
+// How far times may be from what a row takes in the long run: a row that nobody tried, and one with a single ratio.
+constexpr double kDoubtUntried = 0.75, kDoubtOnce = 1;
+// After so many calls of other rows, what is known of one counts half.
+constexpr double kHalfLife = 512;
 // How many times better than the known rows an untried one is thought to meet its expected time.
 constexpr double kMostDoubt = 2;
+// A call that took longer than this many of the fastest row's was disturbed, and is not the trial's fault.
+constexpr double kDisturbed = 10;
 // Beyond this change of the data, ratios say nothing any more.
 constexpr double kSameData = 2;
 
 double median_of(std::span<const float> ratios) {
   std::array<float, Experience::kRemembered> sorted{};
   const auto end = std::ranges::copy(ratios, sorted.begin()).out;
-  std::sort(sorted.begin(), end);
-  return sorted[ratios.size() / 2];
+  const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(ratios.size() / 2);
+  std::nth_element(sorted.begin(), middle, end);
+  return *middle;
 }
 
-std::span<const float> ratios_of(const Experience::Row& row) {
-  return std::span(row.ratios).first(std::min<std::size_t>(row.known, Experience::kRemembered));
+void note_ratio(Experience::Row& row, double ratio) {
+  row.ratios[row.known++ % Experience::kRemembered] = static_cast<float>(ratio);
+  row.correction = median_of(std::span(row.ratios).first(std::min<std::size_t>(row.known, Experience::kRemembered)));
 }
 
 Experience::Row& row_of(Experience& experience, std::uint8_t number) {
@@ -44,50 +51,77 @@ double guess(const Experience& experience) {
   double lowest = 0;
   for (const Experience::Row& row : experience.rows) {
     if (row.known == 0) continue;
-    const double correction = median_of(ratios_of(row));
-    lowest = lowest == 0 ? correction : std::min(lowest, correction);
+    lowest = lowest == 0 ? row.correction : std::min(lowest, row.correction);
   }
   return lowest == 0 ? 1 : std::max(std::min(1.0, lowest), lowest / kMostDoubt);
+}
+
+double typical_seconds(const Experience::Row& row) { return row.correction * row.expected_seconds; }
+
+// The known row that takes the least, as far as its last call tells; null where none is known.
+const Experience::Row* fastest(const Experience& experience) {
+  const Experience::Row* found = nullptr;
+  for (const Experience::Row& row : experience.rows) {
+    if (is_known(row) && (found == nullptr || typical_seconds(row) < typical_seconds(*found))) found = &row;
+  }
+  return found;
+}
+
+// Books the time of the call before. What another row than the fastest took beyond that one was spent on learning.
+void book(Experience& experience, double seconds) {
+  experience.spent_seconds += seconds;
+  const Experience::Row* const best = fastest(experience);
+  if (best == nullptr || best->number == experience.last_row || !experience.last_is_chosen) return;
+  const double least = typical_seconds(*best);
+  experience.learning_seconds += std::clamp(seconds - least, 0.0, (kDisturbed - 1) * least);
 }
 
 }  // namespace
 
 Verdict verdict_on(const Experience& experience, std::uint8_t number) {
   const auto row = std::ranges::find(experience.rows, number, &Experience::Row::number);
-  if (row == experience.rows.end() || !is_known(*row)) return {guess(experience), false};
-  return {median_of(ratios_of(*row)), true};
+  if (row == experience.rows.end() || !is_known(*row)) return {guess(experience), 1 - kDoubtUntried, false};
+  const double age = static_cast<double>(experience.calls - row->last_call);
+  const double remembered = std::min<double>(row->known, Experience::kRemembered) / (1 + age / kHalfLife);
+  return {row->correction, 1 - kDoubtOnce / std::sqrt(std::max(1.0, remembered)), true};
 }
 
-bool may_explore(const Experience& experience) { return experience.calls < kEarlyCalls || may_look_again(experience); }
-bool may_look_again(const Experience& experience) { return experience.calls % kLookEvery == kLookEvery - 1; }
+bool may_spend(const Experience& experience, double seconds) {
+  return seconds <= 0 || experience.learning_seconds + seconds <= kLearningShare * experience.spent_seconds;
+}
 
 std::uint8_t on_trial(const Experience& experience) {
-  if (experience.last_row == 0) return 0;
+  if (!experience.last_is_chosen) return 0;
   const auto row = std::ranges::find(experience.rows, experience.last_row, &Experience::Row::number);
-  return row != experience.rows.end() && row->calls < kTrialRatios + 2 ? row->number : 0;
+  return row != experience.rows.end() && row->calls < kTrialCalls ? row->number : 0;
 }
 
 std::uint8_t settled_on(const Experience& experience) {
   const std::uint64_t turn = experience.calls % kDecideEvery;
-  if (experience.calls < kEarlyCalls || turn == kDecideEvery - 1 || turn == 0) return 0;
+  if (!experience.last_is_chosen || experience.calls < kEarlyCalls || turn == kDecideEvery - 1 || turn == 0) return 0;
   const auto row = std::ranges::find(experience.rows, experience.last_row, &Experience::Row::number);
-  const bool has_proved = row != experience.rows.end() && row->calls > kTrialRatios + 3;
+  const bool has_proved = row != experience.rows.end() && row->calls > kTrialCalls + 1;
   return has_proved ? row->number : 0;
 }
 
-void note_call(Experience& experience, Ticks last_call, std::uint8_t row, double expected_seconds, double nnz) {
-  if (nnz > kSameData * experience.nnz || experience.nnz > kSameData * nnz) {
+void note_call(Experience& experience, const CallNote& call) {
+  if (call.nnz > kSameData * experience.nnz || experience.nnz > kSameData * call.nnz) {
     experience = {};
-    experience.nnz = nnz;
-  } else if (experience.last_row != 0 && last_call > 0 && experience.last_expected_seconds > 0) {
+    experience.nnz = call.nnz;
+  } else if (experience.last_row != 0 && call.last_call > 0 && experience.last_expected_seconds > 0) {
     Experience::Row& last = row_of(experience, experience.last_row);
-    const double ratio = last_call / kTicksPerSecond / experience.last_expected_seconds;
-    if (last.calls > 1) last.ratios[last.known++ % Experience::kRemembered] = static_cast<float>(ratio);
+    const double seconds = call.last_call / kTicksPerSecond;
+    if (last.calls > 1) note_ratio(last, seconds / experience.last_expected_seconds);
+    book(experience, seconds);
   }
+  Experience::Row& row = row_of(experience, call.row);
+  row.calls += 1;
+  row.expected_seconds = call.expected_seconds;
   experience.calls += 1;
-  row_of(experience, row).calls += 1;
-  experience.last_row = row;
-  experience.last_expected_seconds = expected_seconds;
+  row.last_call = experience.calls;
+  experience.last_row = call.row;
+  experience.last_is_chosen = call.is_chosen;
+  experience.last_expected_seconds = call.expected_seconds;
 }
 
 Ticks to_ticks(double seconds) {

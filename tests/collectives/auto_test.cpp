@@ -1,5 +1,7 @@
 // What auto learns: times that all ranks agree on, rows that are tried, left and taken.
+#include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <set>
 
 #include "collectives/experience.hpp"
@@ -97,30 +99,48 @@ TEST(Auto, reproducible_calls_ignore_what_was_learned) {
   EXPECT_EQ(std::set<std::string>(ran.begin(), ran.end()).size(), 1u);
 }
 
+// With positions at random a density of 30 % fills the sum, and a dense result is the best; ranks that always had the
+// same positions will have them again, and the sum stays sparse.
 TEST(Auto, learned_overlap_is_used_for_other_densities) {
+  const Profile slow{.alpha_seconds = 3e-5, .beta_seconds_per_byte = 8e-9};
+  const CallOptions more{.algorithm = kAuto, .density = 0.3};
+  const SyntheticSpec drawn{.dimension = 1u << 18, .nnz = 78643};
+  Job fresh{.sim = {}, .believed = slow, .options = more, .states = {}};
+  EXPECT_EQ(fresh.run(make_inputs(8, drawn), 1).front(), "dsar_split_allgather");
+  for (const std::string_view row :
+       {"ssar_split_allgather", "dense_ring"}) {  // whose result is sparse, or tells nothing
+    Job job{.sim = {}, .believed = slow, .options = {.algorithm = "ssar_split_allgather"}, .states = {}};
+    const auto inputs = make_inputs(8, {.dimension = 1u << 18, .nnz = 12000, .overlap = Overlap::identical});
+    job.run(inputs, 1);
+    job.options.algorithm = row;
+    job.run(inputs, 1);
+    EXPECT_EQ(job.states[0].nnz_per_rank, 12000) << row;
+    EXPECT_NEAR(job.states[0].result_nnz, 12000, 1e-6) << row;
+    job.options = more;
+    EXPECT_EQ(job.run(inputs, 1).front(), "ssar_split_allgather") << row;
+  }
+}
+
+TEST(Auto, settles_where_nobody_has_anything) {
   Job job{.sim = {}, .believed = {}, .options = {}, .states = {}};
-  job.run(make_inputs(8, {.dimension = 1u << 16, .nnz = 1000, .overlap = Overlap::identical}), 2);
-  EXPECT_EQ(job.states[0].nnz_per_rank, 1000);
-  EXPECT_EQ(job.states[0].result_nnz, 1000);
-  CostInput input{.ranks = 8, .dimension = 1u << 16, .nnz = 5000, .overlap = 0};
-  EXPECT_EQ(input.union_of(8), 5000);
-  input.overlap = 1;
-  EXPECT_GT(input.union_of(8), 25000);
+  const std::vector<std::string> ran = job.run(make_inputs(4, {.dimension = 1u << 14, .nnz = 0}), 100);
+  EXPECT_EQ(job.states[0].experience.calls, 100u);
+  EXPECT_NE(settled_on(job.states[0].experience), 0);
 }
 
 constexpr Ticks kSecond = 10'000'000;
 
 // Calls of `row` that take `ratio` times what is expected.
 void make_known(Experience& experience, std::uint8_t row, double ratio) {
-  for (int call = 0; call < 5; ++call) note_call(experience, static_cast<Ticks>(ratio * kSecond), row, 1.0, 100);
+  for (int call = 0; call < 5; ++call) note_call(experience, {static_cast<Ticks>(ratio * kSecond), row, 1.0, 100});
 }
 
 TEST(Experience, the_first_call_of_a_row_does_not_count) {
   Experience experience;
-  note_call(experience, 0, 1, 1.0, 100);
-  note_call(experience, 50 * kSecond, 1, 1.0, 100);
+  note_call(experience, {0, 1, 1.0, 100});
+  note_call(experience, {50 * kSecond, 1, 1.0, 100});
   EXPECT_EQ(experience.rows[0].known, 0u);
-  note_call(experience, 2 * kSecond, 1, 1.0, 100);
+  note_call(experience, {2 * kSecond, 1, 1.0, 100});
   EXPECT_EQ(experience.rows[0].known, 1u);
   EXPECT_FLOAT_EQ(experience.rows[0].ratios[0], 2);
 }
@@ -128,7 +148,7 @@ TEST(Experience, the_first_call_of_a_row_does_not_count) {
 TEST(Experience, one_disturbed_call_changes_nothing) {
   Experience experience;
   make_known(experience, 1, 1.5);
-  note_call(experience, 100 * kSecond, 1, 1.0, 100);
+  note_call(experience, {100 * kSecond, 1, 1.0, 100});
   EXPECT_TRUE(verdict_on(experience, 1).is_known);
   EXPECT_FLOAT_EQ(static_cast<float>(verdict_on(experience, 1).correction), 1.5f);
 }
@@ -147,26 +167,59 @@ TEST(Experience, rows_not_tried_are_neither_blamed_for_others_nor_overrated) {
 TEST(Experience, other_data_makes_it_start_anew) {
   Experience experience;
   make_known(experience, 1, 3);
-  note_call(experience, kSecond, 1, 1.0, 199);
+  note_call(experience, {kSecond, 1, 1.0, 199});
   EXPECT_TRUE(verdict_on(experience, 1).is_known);
-  note_call(experience, kSecond, 1, 1.0, 399);
+  note_call(experience, {kSecond, 1, 1.0, 399});
   EXPECT_FALSE(verdict_on(experience, 1).is_known);
 }
 
-TEST(Experience, a_trial_ends_and_is_not_repeated) {
-  const CostInput input{.ranks = 8, .dimension = 1e6, .nnz = 1e4, .result_nnz = 7e4};
-  const RowNeeds needs;
+/// Calls of auto that take what `seconds` says of a row.
+struct Course {
+  CostInput input{.ranks = 8, .dimension = 1e6, .nnz = 1e4, .result_nnz = 7e4};
+  RowNeeds needs;
   Experience experience;
-  const Algorithm& first = choose(needs, input, experience);
-  std::set<std::string_view> tried;
-  for (int call = 0; call < 200; ++call) {
-    const Algorithm& row = choose(needs, input, experience);
-    tried.insert(row.name);
-    const double truth = &row == &first ? 10 * row.cost_seconds(input) : 20 * row.cost_seconds(input);
-    note_call(experience, to_ticks(truth), algorithm_number(row), row.cost_seconds(input), 1e4);
+  std::map<std::string_view, int> calls;
+  double spent = 0;
+
+  const Algorithm& next() const { return choose(needs, input, experience); }
+  double cost(const Algorithm& row) const { return row.cost_seconds(input); }
+
+  template <class Seconds>
+  void run(int count, Seconds&& seconds) {
+    for (int call = 0; call < count; ++call) {
+      const Algorithm& row = next();
+      note_call(experience, {to_ticks(last_), algorithm_number(row), cost(row), input.nnz});
+      last_ = seconds(row);
+      spent += last_;
+      calls[row.name] += 1;
+    }
   }
-  EXPECT_GT(tried.size(), 1u);
-  EXPECT_EQ(&choose(needs, input, experience), &first);
+
+ private:
+  double last_ = 0;
+};
+
+TEST(Experience, learning_costs_a_few_per_cent) {
+  Course course;
+  const Algorithm& first = course.next();
+  const auto seconds = [&](const Algorithm& row) { return (&row == &first ? 10 : 20) * course.cost(row); };
+  course.run(4000, seconds);
+  EXPECT_GT(course.calls.size(), 2u);
+  EXPECT_LT(course.spent, 1.05 * 4000 * seconds(first));
+  EXPECT_GT(course.calls[first.name], 3900);
+}
+
+TEST(Experience, a_bad_trial_is_not_the_last_word) {
+  Course course;
+  const Algorithm& first = course.next();
+  const auto disturbed = [&](const Algorithm& row) { return (&row == &first ? 1 : 2.5) * course.cost(first); };
+  course.run(300, disturbed);
+  EXPECT_EQ(&course.next(), &first);
+  ASSERT_GT(course.calls.size(), 1u);
+  const auto is_other = [&](const auto& entry) { return entry.first != first.name; };
+  const std::string_view other = std::ranges::find_if(course.calls, is_other)->first;
+  course.run(5000, [&](const Algorithm& row) { return row.name == other ? 0.5 * course.cost(first) : disturbed(row); });
+  EXPECT_EQ(course.next().name, other);
 }
 
 class ForcedRow : public ::testing::Test {

@@ -33,25 +33,31 @@ struct OktopkState {
 /// How far off the cost functions were: ratios of measured to expected times, of the slowest rank. Ranks agree on them
 /// because each call's time travels with the frames of the next.
 struct Experience {
-  static constexpr std::size_t kRemembered = 5;
+  static constexpr std::size_t kRemembered = 31;
   struct Row {
     std::uint8_t number = 0;  ///< of the row in the registry
     std::uint32_t calls = 0;
-    std::uint32_t known = 0;  ///< ratios ever noted
+    std::uint64_t last_call = 0;  ///< counted in the experience's calls
+    std::uint32_t known = 0;      ///< ratios ever noted
     std::array<float, kRemembered> ratios{};
+    double correction = 1;        ///< of costs: the median of what is remembered
+    double expected_seconds = 0;  ///< of its last call
   };
 
   PoolVector<Row> rows;
   std::uint64_t calls = 0;
-  std::uint8_t last_row = 0;        ///< of the call before, 0 where its time means nothing
+  std::uint8_t last_row = 0;    ///< of the call before, 0 where its time means nothing
+  bool last_is_chosen = false;  ///< by auto
   double last_expected_seconds = 0;
-  double last_seconds = 0;  ///< of this rank: not equal on all
-  double nnz = 0;           ///< of one rank, that the ratios were found for
+  double last_seconds = 0;      ///< of this rank: not equal on all
+  double nnz = 0;               ///< of one rank, that the ratios were found for
+  double spent_seconds = 0;     ///< by all calls since then
+  double learning_seconds = 0;  ///< of that, what trying rows took beyond the fastest one
 };
 
 /// Kept between calls by the caller, or by the communicator for blocking calls, so that the next call knows what to
-/// expect. Made from what all ranks know and so equal on all, except oktopk's local threshold and a rank's own time. Collectives themselves
-/// keep nothing.
+/// expect. Made from what all ranks know and so equal on all, except oktopk's local threshold and a rank's own time.
+/// Collectives themselves keep nothing.
 struct AlgorithmState {
   std::uint64_t calls = 0;
   double nnz_per_rank = 0;  ///< mean over ranks, of the last call

@@ -47,7 +47,8 @@ int run(ExplainFlags& flags) {
 }
 
 void add_explain_flags(CLI::App& command, ExplainFlags& flags) {
-  add_int(command, "--ranks", "(8)", 1, 1 << 20, [&](int number) { flags.call.call.ranks = number; });
+  add_int(command, "--ranks", "two or more: one sends nothing (8)", 2, 1 << 20,
+          [&](int number) { flags.call.call.ranks = number; });
   add(command, "--density", "0..1", "share of non-zeros in each rank's vector (0.01)",
       [&](const std::string& text) { flags.call.call.density = parse_share(text); });
   add_call_flags(command, flags.call);

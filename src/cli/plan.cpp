@@ -62,7 +62,7 @@ int run(const PlanFlags& flags) {
 void add_plan_flags(CLI::App& command, PlanFlags& flags) {
   add_list(command, "--ranks", "P", "lines of the map (2 4 8 ... 1024)", [&](const auto& texts) {
     flags.ranks.clear();
-    for (const std::string& text : texts) flags.ranks.push_back(parse_int("--ranks", text, 1, 1 << 20));
+    for (const std::string& text : texts) flags.ranks.push_back(parse_int("--ranks", text, 2, 1 << 20));
   });
   add_list(command, "--density", "0..1", "columns of the map (1e-5 3e-5 ... 0.5)", [&](const auto& texts) {
     flags.densities.clear();

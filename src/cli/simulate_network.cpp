@@ -84,7 +84,13 @@ bool is_preset(const std::string& name) {
 Network base_network(const std::string& name) {
   if (is_preset(name)) return preset_network(name);
   std::ifstream file(name);
-  if (file) return network_from_json({std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()});
+  if (file) {
+    try {
+      return network_from_json({std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()});
+    } catch (const Error& error) {
+      throw Error(error.kind(), fmt::format("{}: {}", name, error.what()));
+    }
+  }
   try {
     return preset_network(name);
   } catch (const Error& error) {
@@ -135,7 +141,7 @@ Network network_from_json(const std::string& text) {
   try {
     object = json::parse(text);
   } catch (const json::exception& error) {
-    throw Error(ErrorKind::bad_input, fmt::format("network: {}", error.what()));
+    throw Error(ErrorKind::bad_input, fmt::format("network: is not JSON: {}", error.what()));
   }
   if (!object.is_object()) throw Error(ErrorKind::bad_input, "network: is not a JSON object");
   Network network;

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdio>
 #include <memory>
+#include <optional>
 
 #include "base/json_lines.hpp"
 #include "base/progress.hpp"
@@ -95,7 +96,12 @@ class Screen {
     if (opened.bad_lines > 0) print(fmt::format("skipped {} bad lines\n", opened.bad_lines));
     print(table_.header());
   }
+  void labels(std::uint64_t rows, std::uint64_t all) {
+    if (!labels_) labels_.emplace("counting labels", all);
+    labels_->advance(rows, "");
+  }
   void step(std::uint64_t done, std::uint64_t all) {
+    labels_.reset();
     const std::uint64_t reached = all > 0 ? done * 1000 / all : 0;
     progress_.advance(reached - std::min(reached, reached_), "");
     reached_ = std::max(reached, reached_);
@@ -111,6 +117,7 @@ class Screen {
   const TrainRun& run_;
   JsonLines* json_;
   EpochTable table_;
+  std::optional<Progress> labels_;
   Progress progress_;
   std::uint64_t reached_ = 0;
 };
@@ -127,6 +134,7 @@ Task<TrainRun> train_once(Communicator communicator, linear::Waiting waiting, co
   options.stop_requested = [] { return interrupted.load(); };
   options.on_epoch = [&](const linear::EpochMetrics& metrics) { screen.epoch(metrics); };
   options.on_step = [&](std::uint64_t done, std::uint64_t all) { screen.step(done, all); };
+  options.on_labels = [&](std::uint64_t rows) { screen.labels(rows, data.train.rows()); };
   linear::Dataset* const held_out = data.held_out ? &*data.held_out : nullptr;
   run.result = co_await linear::train_task(communicator, waiting, data.train, held_out, options);
   co_return run;

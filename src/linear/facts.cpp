@@ -13,9 +13,10 @@ namespace {
 
 constexpr std::size_t kMostClasses = 1000;
 
-std::map<float, std::int64_t> count_labels(Dataset& data) {
+std::map<float, std::int64_t> count_labels(Dataset& data, const OnRows* on_rows) {
   std::map<float, std::int64_t> counts;
   data.for_each_block([&](const Rows& rows) {
+    if (on_rows != nullptr && *on_rows) (*on_rows)(rows.labels().size());
     if (counts.size() > kMostClasses) return;  // told below, by all ranks
     for (const float label : rows.labels()) counts[label] += 1;
   });
@@ -42,7 +43,7 @@ void check_labels(const Facts& facts) {
 
 }  // namespace
 
-Task<Facts> gather_facts(Group& group, Dataset& data, Loss loss, bool is_replicated) {
+Task<Facts> gather_facts(Group& group, Dataset& data, Loss loss, bool is_replicated, const OnRows* on_rows) {
   const auto rows = static_cast<double>(data.rows());
   const std::vector<double> mine{static_cast<double>(data.features()), rows};
   const std::vector<double> largest = co_await group.agree(mine, Op::max());
@@ -55,7 +56,7 @@ Task<Facts> gather_facts(Group& group, Dataset& data, Loss loss, bool is_replica
   std::exception_ptr failure;
   AnyStream stream;
   try {
-    stream = as_stream(count_labels(data));
+    stream = as_stream(count_labels(data, on_rows));
   } catch (const Error&) {
     failure = std::current_exception();
   }

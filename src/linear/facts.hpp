@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "linear/group.hpp"
@@ -19,9 +20,12 @@ struct Facts {
   std::vector<double> counts;      ///< of each label
 };
 
+/// Called with the number of rows that were read since the last time.
+using OnRows = std::function<void(std::uint64_t rows)>;
+
 /// Reads all rows once where `loss` is a classifier's, to see their labels. Throws bad_input where there are no rows,
 /// or labels that are no classes.
-Task<Facts> gather_facts(Group& group, Dataset& data, Loss loss, bool is_replicated);
+Task<Facts> gather_facts(Group& group, Dataset& data, Loss loss, bool is_replicated, const OnRows* on_rows = nullptr);
 
 /// What rows weigh by their class: a factor for each label of `facts`.
 std::vector<double> class_weights(const Facts& facts, const TrainOptions& options);

@@ -66,7 +66,8 @@ Task<TrainResult> train_task(Communicator communicator, Waiting waiting, Dataset
                              TrainOptions options) {
   check(options);
   Session session(std::move(communicator), waiting, options);
-  session.facts = co_await gather_facts(session.group, data, options.loss, options.solver == Solver::scd);
+  const OnRows* const on_labels = session.group.rank() == 0 ? &options.on_labels : nullptr;
+  session.facts = co_await gather_facts(session.group, data, options.loss, options.solver == Solver::scd, on_labels);
   const std::uint64_t places = vectors_of(session.facts.labels.size()) * (session.facts.features + 1);
   require(places <= kMaxFeatures, "classes times features", fmt::format("at most {}", kMaxFeatures));
   const bool is_sgd = options.solver == Solver::sgd;

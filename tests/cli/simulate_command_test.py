@@ -91,6 +91,7 @@ class Simulate(unittest.TestCase):
             refused = simulate("--network", str(path))
             self.assertEqual(refused.returncode, 2)
             self.assertIn("no field 'latency'; there are alpha_seconds", refused.stderr)
+            self.assertIn(str(path), refused.stderr)
 
     def test_bad_flags_are_named_with_what_is_allowed(self):
         for flags, words in {

@@ -138,10 +138,10 @@ class Explain(Case):
 
     def test_bad_flags_are_named(self):
         for flags, words in {
+            ("--ranks", "1"): ["--ranks", "from 2"],
             ("--network", "token_ring"): ["--network", "gige"],
             ("--profile", "/nonexistent/p.json"): ["--profile", "/nonexistent/p.json"],
             ("--density", "2"): ["--density", "from 0 to 1"],
-            ("--ranks", "0"): ["--ranks", "from 1"],
             ("--dimension", "0"): ["--dimension", "1 or more"],
             ("--index-coding", "zip"): ["--index-coding", "rice"],
             ("--input", "file"): ["--input", "stream, accumulator"],

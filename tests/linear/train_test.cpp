@@ -302,6 +302,15 @@ TEST_F(Checkpoint, IsRefusedWhereItIsDamaged) {
   EXPECT_NE(error.find("damaged"), std::string::npos) << error;
 }
 
+TEST(Train, TellsHowFarItIsWithTheLabels) {
+  std::uint64_t seen = 0;
+  const Rows rows = sample_rows({.rows = 300, .features = 20, .density = 0.2});
+  TrainOptions options{.epochs = 1, .batch_rows = 50};
+  options.on_labels = [&](std::uint64_t count) { seen += count; };
+  train_in_simulation(cut_rows(rows, 3), options);
+  EXPECT_EQ(seen, 100u);  // of rank 0
+}
+
 TEST(Train, TellsAllRanksOfABlockThatCannotBeReadOnOne) {
   for (const std::size_t good_reads : {0u, 1u, 3u}) {  // before the first step, or in an epoch
     SimWorld world({.ranks = 3});

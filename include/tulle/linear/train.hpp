@@ -93,6 +93,7 @@ struct TrainOptions {
   std::function<bool()> stop_requested;                                ///< asked between steps, on every rank
   std::function<void(const EpochMetrics&)> on_epoch;                   ///< on rank 0
   std::function<void(std::uint64_t done, std::uint64_t all)> on_step;  ///< on rank 0
+  std::function<void(std::uint64_t rows)> on_labels;                   ///< on rank 0, while it looks at all labels
 };
 
 struct TrainResult {

@@ -61,7 +61,7 @@ def liblinear_seconds(matrix, labels, l2, target):
 
 def sgd_seconds(matrix, labels, l2, target):
     best = float("inf")
-    for rate in (0.01, 0.03, 0.1):  # its best
+    for rate in (0.01, 0.03, 0.1, 0.2):  # its best
         model = SGDClassifier(loss="log_loss", alpha=l2, learning_rate="adaptive", eta0=rate, random_state=1)
         seconds = 0
         for _ in range(60):
@@ -91,6 +91,7 @@ def tulle_seconds(tulle, path, l2, target, settings):
 
 
 SGD = [["--batch", "10", "--rate", "0.1"], ["--batch", "10"], ["--batch", "10", "--rate", "0.3"],
+       ["--batch", "10", "--schedule", "constant", "--rate", "1"], ["--batch", "10", "--schedule", "constant", "--rate", "2"],
        ["--batch", "1", "--schedule", "constant", "--rate", "0.1"],
        ["--batch", "1", "--schedule", "constant", "--rate", "0.03"]]
 SCD = [["--solver", "scd", "--coordinates", "1000"]]

@@ -10,6 +10,8 @@ namespace {
 
 // Ranges of threads begin where words of the two lower bitmaps do.
 constexpr std::uint64_t kAlignment = 4096;
+// Sums lie far apart and are rarely in a cache, so the memory is asked for them so many values before they are added.
+constexpr std::size_t kAhead = 24;
 
 template <class Function>
 void for_each_bit(std::uint64_t word, Function function) {
@@ -47,23 +49,43 @@ GradientAccumulator::GradientAccumulator(std::uint64_t dimension)
 void GradientAccumulator::add_rows(const Batch& batch, std::span<const float> coefficients, std::uint64_t offset,
                                    int threads) {
   if (threads == 1) {
-    add_range(batch, coefficients, offset, 0, dimension_);
+    distinct_ += add_range(batch, coefficients, offset, 0, dimension_);
     return;
   }
   const std::size_t parts = 4 * static_cast<std::size_t>(threads > 0 ? threads : default_threads());
   const auto borders = balanced_borders(batch, offset, parts, dimension_);
   parallel_for(threads, borders.size() - 1, [&](std::size_t part) {
-    if (borders[part] < borders[part + 1]) add_range(batch, coefficients, offset, borders[part], borders[part + 1]);
+    if (borders[part] == borders[part + 1]) return;
+    const std::uint64_t fresh = add_range(batch, coefficients, offset, borders[part], borders[part + 1]);
+    std::atomic_ref(distinct_).fetch_add(fresh, std::memory_order_relaxed);
   });
 }
 
-void GradientAccumulator::add_range(const Batch& batch, std::span<const float> coefficients, std::uint64_t offset,
-                                    std::uint64_t begin, std::uint64_t end) {
+void GradientAccumulator::ask_for(std::uint64_t offset, std::span<const std::uint32_t> indices) {
+  for (const std::uint32_t index : indices.first(std::min(indices.size(), kAhead))) {
+    __builtin_prefetch(&sums_[offset + index], 1);
+  }
+}
+
+template <class Value>
+std::uint64_t GradientAccumulator::add_row(std::uint64_t offset, std::span<const std::uint32_t> indices, Value value) {
+  std::uint64_t fresh = 0;
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    if (i + kAhead < indices.size()) __builtin_prefetch(&sums_[offset + indices[i + kAhead]], 1);
+    fresh += put(offset + indices[i], value(i));
+  }
+  return fresh;
+}
+
+std::uint64_t GradientAccumulator::add_range(const Batch& batch, std::span<const float> coefficients,
+                                             std::uint64_t offset, std::uint64_t begin, std::uint64_t end) {
   const bool is_whole = begin == 0 && end == dimension_;
+  std::uint64_t fresh = 0;
   for (std::size_t row = 0; row < batch.size(); ++row) {
     const float coefficient = coefficients[row];
     if (coefficient == 0) continue;
     const RowView view = batch.rows[row];
+    if (is_whole && row + 1 < batch.size()) ask_for(offset, batch.rows[row + 1].indices);
     std::size_t i = 0, stop = view.indices.size();
     if (!is_whole) {
       const auto position = [&](std::uint64_t place) {
@@ -74,46 +96,40 @@ void GradientAccumulator::add_range(const Batch& batch, std::span<const float> c
       i = position(begin);
       stop = position(end);
     }
+    const auto indices = view.indices.subspan(i, stop - i);
     if (view.values.empty()) {
-      for (; i < stop; ++i) add(offset + view.indices[i], coefficient);
+      fresh += add_row(offset, indices, [=](std::size_t) { return coefficient; });
     } else {
-      for (; i < stop; ++i) add(offset + view.indices[i], coefficient * view.values[i]);
+      fresh += add_row(offset, indices, [=](std::size_t at) { return coefficient * view.values[i + at]; });
     }
   }
+  return fresh;
 }
 
-// Visits the words of touched_ that have a bit. `read` gives a word of the upper bitmaps, and may clear it.
-template <class Read, class Visit>
-void GradientAccumulator::walk(Read read, Visit visit) {
+// Visits the words of touched_ that have a bit, and clears the upper bitmaps.
+template <class Visit>
+void GradientAccumulator::walk(Visit visit) {
   for (std::size_t top = 0; top < touched_groups_.size(); ++top) {
-    for_each_bit(read(touched_groups_[top]), [&](std::uint64_t middle) {
+    for_each_bit(std::exchange(touched_groups_[top], 0), [&](std::uint64_t middle) {
       const std::uint64_t group = top * 64 + middle;
-      for_each_bit(read(touched_words_[group]), [&](std::uint64_t low) { visit(group * 64 + low); });
+      for_each_bit(std::exchange(touched_words_[group], 0), [&](std::uint64_t low) { visit(group * 64 + low); });
     });
   }
 }
 
-std::uint64_t GradientAccumulator::count() {
-  std::uint64_t total = 0;
-  walk([](std::uint64_t word) { return word; },
-       [&](std::uint64_t word) { total += static_cast<std::uint64_t>(std::popcount(touched_[word])); });
-  return total;
-}
-
 AnyStream GradientAccumulator::take(std::span<const float> tail) {
-  const std::uint64_t total = count() + tail.size(), dimension = dimension_ + tail.size();
+  const std::uint64_t total = std::exchange(distinct_, 0) + tail.size(), dimension = dimension_ + tail.size();
   Buffer index_buffer = Buffer::allocate(total * sizeof(std::uint32_t));
   Buffer value_buffer = Buffer::allocate(total * sizeof(float));
   std::uint32_t* indices = index_buffer.as_mutable<std::uint32_t>().data();
   float* values = value_buffer.as_mutable<float>().data();
-  walk([](std::uint64_t& word) { return std::exchange(word, 0); },
-       [&](std::uint64_t word) {
-         for_each_bit(std::exchange(touched_[word], 0), [&](std::uint64_t low) {
-           const std::uint64_t place = word * 64 + low;
-           *indices++ = static_cast<std::uint32_t>(place);
-           *values++ = std::exchange(sums_[place], 0.0f);
-         });
-       });
+  walk([&](std::uint64_t word) {
+    for_each_bit(std::exchange(touched_[word], 0), [&](std::uint64_t low) {
+      const std::uint64_t place = word * 64 + low;
+      *indices++ = static_cast<std::uint32_t>(place);
+      *values++ = std::exchange(sums_[place], 0.0f);
+    });
+  });
   for (std::size_t i = 0; i < tail.size(); ++i) {
     *indices++ = static_cast<std::uint32_t>(dimension_ + i);
     *values++ = tail[i];

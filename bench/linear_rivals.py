@@ -90,7 +90,7 @@ def tulle_seconds(tulle, path, l2, target, settings):
     return best
 
 
-SGD = [["--batch", "10", "--rate", "0.1"], ["--batch", "10"], ["--batch", "10", "--rate", "0.3"],
+SGD = [["--batch", "10", "--rate", "0.1"], ["--batch", "50", "--rate", "0.1"], ["--batch", "10"], ["--batch", "10", "--rate", "0.3"],
        ["--batch", "10", "--schedule", "constant", "--rate", "1"], ["--batch", "10", "--schedule", "constant", "--rate", "2"],
        ["--batch", "1", "--schedule", "constant", "--rate", "0.1"],
        ["--batch", "1", "--schedule", "constant", "--rate", "0.03"]]

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "cli/profile_flags.hpp"
 #include "cli/numbers.hpp"
+#include "cli/profile_flags.hpp"
 #include "cli/table.hpp"
 
 namespace tulle::cli {
@@ -30,9 +30,11 @@ std::string seconds_text(double seconds) { return std::isinf(seconds) ? "refuses
 
 std::string head_text(const Explanation& explanation, std::string_view network) {
   const CostInput& input = explanation.input;
+  Profile profile = input.profile;
+  profile.beta_seconds_per_byte /= input.ranks_at_a_port();
   return fmt::format(
       "# {} ranks, N = {:.0f}, density {:.3g}: k = {:.0f} on each rank, K = {:.0f} in the sum\n# {}: {}\n", input.ranks,
-      input.dimension, input.nnz / input.dimension, input.nnz, input.result_nnz, network, describe(input.profile));
+      input.dimension, input.nnz / input.dimension, input.nnz, input.result_nnz, network, describe(profile));
 }
 
 std::string rows_text(const Explanation& explanation) {
@@ -84,6 +86,7 @@ std::string crossovers_text(const Explanation& explanation) {
 }
 
 std::string bounds_text(const Explanation& explanation) {
+  if (explanation.bounds.empty()) return "";
   Rows rows;
   for (const Bound& bound : explanation.bounds) {
     rows.push_back({std::string(bound.source), format_seconds(bound.seconds),
@@ -129,6 +132,7 @@ Json as_json(const Explanation& explanation, std::string_view network) {
   for (const Crossover& turn : explanation.crossovers) {
     json["crossovers"].push_back({{"density", turn.density}, {"below", turn.below->name}, {"above", turn.above->name}});
   }
+  json["bounds"] = Json::array();
   for (const Bound& bound : explanation.bounds) {
     json["bounds"].push_back({{"name", bound.name},
                               {"source", bound.source},

@@ -30,14 +30,15 @@ MapStyle style_of_output() {
 }
 
 nlohmann::ordered_json as_json(const PlanCell& cell) {
-  nlohmann::ordered_json json = {{"ranks", cell.ranks},
-                                 {"density", cell.density},
-                                 {"algorithm", cell.winner.row->name},
-                                 {"seconds", cell.winner.seconds}};
-  if (cell.best_dense.row != nullptr && !std::isinf(cell.best_dense.seconds)) {
+  nlohmann::ordered_json json = {{"ranks", cell.ranks}, {"density", cell.density}};
+  if (cell.winner.row != nullptr) {
+    json["algorithm"] = cell.winner.row->name;
+    json["seconds"] = cell.winner.seconds;
+  }
+  if (const std::optional<double> speed_up = cell.speed_up()) {
     json["best_dense"] = cell.best_dense.row->name;
     json["dense_seconds"] = cell.best_dense.seconds;
-    json["speed_up"] = cell.speed_up();
+    json["speed_up"] = *speed_up;
   }
   return json;
 }

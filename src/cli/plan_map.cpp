@@ -15,7 +15,6 @@ constexpr int kCellWidth = 8;
 char letter_of(const Algorithm& row) { return static_cast<char>('A' + (algorithm_number(row) - 1) % 26); }
 
 std::string speed_up_text(double speed_up) {
-  if (std::isinf(speed_up)) return "inf";
   return speed_up < 99.5 ? fmt::format("{:.2g}", std::max(speed_up, 1.0)) : fmt::format("{:.0f}", speed_up);
 }
 
@@ -27,16 +26,19 @@ int shade_of(double speed_up) {
 }
 
 std::string cell_text(const PlanCell& cell, MapStyle style) {
-  const std::string text = fmt::format(
-      "{:>{}}", fmt::format("{} {}", letter_of(*cell.winner.row), speed_up_text(cell.speed_up())), kCellWidth - 1);
+  const std::optional<double> speed_up = cell.speed_up();
+  std::string text = cell.winner.row == nullptr ? "-" : std::string(1, letter_of(*cell.winner.row));
+  if (speed_up) text += " " + speed_up_text(*speed_up);
+  text = fmt::format("{:>{}}", text, kCellWidth - 1);
   if (style == MapStyle::plain) return text + " ";
-  return fmt::format("\033[48;5;{}m\033[97m{} \033[0m", shade_of(cell.speed_up()), text);
+  return fmt::format("\033[48;5;{}m\033[97m{} \033[0m", shade_of(speed_up.value_or(1)), text);
 }
 
 std::string legend(std::span<const PlanCell> cells) {
   std::vector<const Algorithm*> rows;
   for (const PlanCell& cell : cells) {
-    if (std::ranges::find(rows, cell.winner.row) == rows.end()) rows.push_back(cell.winner.row);
+    const bool is_new = std::ranges::find(rows, cell.winner.row) == rows.end();
+    if (cell.winner.row != nullptr && is_new) rows.push_back(cell.winner.row);
   }
   std::ranges::sort(rows);  // as they stand in the registry
   std::string text;
@@ -55,7 +57,7 @@ std::string plan_map(std::span<const PlanCell> cells, std::span<const double> de
   }
   return text +
          "\n\nColumns are densities. A cell is the row that wins, and how many times sooner it is than the best dense "
-         "row:\n" +
+         "row, where one competes:\n" +
          legend(cells);
 }
 

@@ -77,7 +77,8 @@ int report(MeasuredProfile measured, const ProbeFlags& flags) {
   if (flags.output) write_profile(*flags.output, measured);
   fmt::print("{}", flags.json ? profile_text(measured) : as_table(measured));
   if (flags.output && !flags.json) {
-    fmt::print("# written to {}: use it with TULLE_PROFILE={} or --profile\n", *flags.output, *flags.output);
+    const std::string variable = measured.transport == "mpi" ? fmt::format("TULLE_PROFILE={} or ", *flags.output) : "";
+    fmt::print("# written to {}: use it with {}--profile\n", *flags.output, variable);
   }
   return 0;
 }

@@ -8,7 +8,6 @@
 #include "tulle/comm/profile_file.hpp"
 
 namespace tulle::cli {
-namespace {
 
 std::string preset_names() {
   std::string names;
@@ -17,8 +16,6 @@ std::string preset_names() {
   }
   return names;
 }
-
-}  // namespace
 
 void add_profile_flags(CLI::App& command, ProfileFlags& flags) {
   add(command, "--profile", "FILE", "constants that 'tulle probe -o FILE' measured",

@@ -17,6 +17,9 @@ struct ProfileFlags {
   std::optional<double> beta_seconds_per_byte;
 };
 
+/// "gige|10gbe|...", for the help of flags.
+std::string preset_names();
+
 void add_profile_flags(CLI::App& command, ProfileFlags& flags);
 
 /// A profile and what to call it.

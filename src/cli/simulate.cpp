@@ -82,9 +82,10 @@ class Simulator {
     return rows;
   }
 
-  // Dense vectors take the same time at every density, so they are simulated once.
+  // Dense vectors take the same time at every density, unless zeros are coded, so they are simulated once.
   SimulatedRow simulate(Simulation& simulation, std::string_view algorithm, double density) {
-    const bool is_always_the_same = wants_dense_input(algorithm) && run_.spec.input == RaceInput::matching;
+    const bool is_always_the_same = wants_dense_input(algorithm) && run_.spec.input == RaceInput::matching &&
+                                    run_.spec.value_coding.coding == ValueCoding::raw;
     if (!is_always_the_same) return simulation.run(algorithm);
     if (!dense_rows_.contains(algorithm)) dense_rows_[algorithm] = simulation.run(algorithm);
     SimulatedRow row = dense_rows_[algorithm];

@@ -12,6 +12,7 @@
 
 #include "cli/flags.hpp"
 #include "cli/numbers.hpp"
+#include "cli/profile_flags.hpp"
 
 namespace tulle::cli {
 namespace {
@@ -34,9 +35,19 @@ std::vector<Slowed> slowed_from(const std::string& flag, const std::vector<std::
   return all;
 }
 
+// json would cut a fraction off, and a number that is too large to something else.
+int count_from(const json& value) {
+  constexpr int kMost = 1 << 24;
+  if (!value.is_number_integer() || value < 0 || value > kMost) {
+    throw Error(ErrorKind::bad_input,
+                fmt::format("network: {} is not a whole number from 0 to {}", value.dump(), kMost));
+  }
+  return value.get<int>();
+}
+
 std::vector<Slowed> slowed_from(const json& list, std::string_view key) {
   std::vector<Slowed> all;
-  for (const json& each : list) all.push_back({each.at(key).get<int>(), each.at("factor").get<double>()});
+  for (const json& each : list) all.push_back({count_from(each.at(key)), each.at("factor").get<double>()});
   return all;
 }
 
@@ -52,9 +63,9 @@ const std::map<std::string, FieldReader>& field_readers() {
       {"node_alpha_seconds", [](Network& network, const json& value) { network.inside_node.alpha_seconds = value; }},
       {"node_beta_seconds_per_byte",
        [](Network& network, const json& value) { network.inside_node.beta_seconds_per_byte = value; }},
-      {"ranks_per_node", [](Network& network, const json& value) { network.ranks_per_node = value; }},
-      {"nodes_per_leaf", [](Network& network, const json& value) { network.nodes_per_leaf = value; }},
-      {"oversubscription", [](Network& network, const json& value) { network.oversubscription = value; }},
+      {"ranks_per_node", [](Network& network, const json& value) { network.ranks_per_node = count_from(value); }},
+      {"nodes_per_leaf", [](Network& network, const json& value) { network.nodes_per_leaf = count_from(value); }},
+      {"oversubscription", [](Network& network, const json& value) { network.oversubscription = count_from(value); }},
       {"stragglers", [](Network& network, const json& value) { network.stragglers = slowed_from(value, "rank"); }},
       {"slow_links", [](Network& network, const json& value) { network.slow_links = slowed_from(value, "node"); }},
   };
@@ -104,16 +115,11 @@ std::string preset_help() {
   return help;
 }
 
-std::string preset_names() {
-  std::string names;
-  for (const NetworkPreset& preset : network_presets()) names += fmt::format("{}|", preset.name);
-  return names + "FILE";
-}
-
 }  // namespace
 
 void add_network_flags(CLI::App& command, NetworkFlags& flags) {
-  add(command, "--network", preset_names(), preset_help(), [&](const std::string& text) { flags.network = text; });
+  add(command, "--network", preset_names() + "|FILE", preset_help(),
+      [&](const std::string& text) { flags.network = text; });
   add_int(command, "--ranks-per-node", "that share a node's port and its memory (1)", 1, 65536,
           [&](int number) { flags.ranks_per_node = number; });
   add(command, "--fat-tree", "NODES:FACTOR", "nodes of a leaf switch, and how many times too few uplinks it has: 16:4",

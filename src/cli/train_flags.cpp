@@ -17,7 +17,9 @@ void set_model(TrainFlags& flags) {
   linear::TrainOptions& train = flags.train;
   const std::string& name = flags.model_name;
   const bool is_squares = name == "least_squares" || name == "lasso" || name == "elastic_net";
-  train.loss = is_squares ? linear::Loss::squares : told_by("--model", [&] { return linear::loss_from(name); });
+  const bool is_loss = name == "logistic" || name == "hinge" || name == "squared_hinge";
+  if (!is_squares && !is_loss) reject("--model", fmt::format("'{}' is not one of {}", name, kModels));
+  train.loss = is_squares ? linear::Loss::squares : linear::loss_from(name);
   if (is_squares && name != "least_squares" && train.penalty.l1 == 0) reject("--l1", name + " needs one above 0");
   if (name == "elastic_net" && train.penalty.l2 == 0) reject("--l2", name + " needs one above 0");
   if (name == "lasso" && train.penalty.l2 != 0) reject("--l2", "lasso has none; elastic_net has both");

@@ -15,6 +15,7 @@
 #include "cli/data_flags.hpp"
 #include "cli/numbers.hpp"
 #include "cli/train_report.hpp"
+#include "linear/output_file.hpp"
 
 namespace tulle::cli {
 namespace {
@@ -40,7 +41,7 @@ struct Data {
   linear::Dataset train;
   std::optional<linear::Dataset> held_out;
   double read_seconds = 0;
-  double rows = 0, bad_lines = 0;  ///< of all ranks
+  double rows = 0, features = 0, bad_lines = 0;  ///< of all ranks
 };
 
 // Coordinate descent wants all rows on every rank; measuring divides them in any case.
@@ -91,10 +92,14 @@ class Screen {
     if (flags_.launch.network) print(fmt::format("network {}\n", describe(*flags_.launch.network)));
     print(fmt::format(
         "{} on {} ranks over {}, {} aggregation: {} rows of {} features, {} of them on rank 0, opened in {}\n",
-        flags_.model_name, run_.ranks, run_.transport, run_.aggregation, opened.rows, data.features(), data.rows(),
+        flags_.model_name, run_.ranks, run_.transport, run_.aggregation, opened.rows, opened.features, data.rows(),
         format_seconds(opened.read_seconds)));
     if (opened.bad_lines > 0) print(fmt::format("skipped {} bad lines\n", opened.bad_lines));
     print(table_.header());
+  }
+  void tell(const std::string& message) {
+    progress_.clear();
+    print(message + "\n");
   }
   void labels(std::uint64_t rows, std::uint64_t all) {
     if (!labels_) labels_.emplace("counting labels", all);
@@ -134,6 +139,7 @@ Task<TrainRun> train_once(Communicator communicator, linear::Waiting waiting, co
   options.stop_requested = [] { return interrupted.load(); };
   options.on_epoch = [&](const linear::EpochMetrics& metrics) { screen.epoch(metrics); };
   options.on_step = [&](std::uint64_t done, std::uint64_t all) { screen.step(done, all); };
+  options.on_message = [&](const std::string& message) { screen.tell(message); };
   options.on_labels = [&](std::uint64_t rows) { screen.labels(rows, data.train.rows()); };
   linear::Dataset* const held_out = data.held_out ? &*data.held_out : nullptr;
   run.result = co_await linear::train_task(communicator, waiting, data.train, held_out, options);
@@ -165,6 +171,7 @@ Task<int> train_rank(Communicator communicator, linear::Waiting waiting, const T
   const std::vector<double> sums = co_await linear::sum_over_ranks(communicator, waiting, mine);
   const double copies = flags.train.solver == linear::Solver::scd ? communicator.size() : 1;
   data->rows = sums[0] / copies;
+  data->features = co_await linear::most_over_ranks(communicator, waiting, static_cast<double>(data->train.features()));
   data->bad_lines = sums[1] / copies;
   std::vector<TrainRun> runs;
   for (std::size_t i = 0; i < flags.aggregations.size(); ++i) {
@@ -176,6 +183,7 @@ Task<int> train_rank(Communicator communicator, linear::Waiting waiting, const T
     if (runs.back().result.was_stopped) break;
   }
   if (communicator.rank() == 0) finish_run(flags, runs);
+  if (!runs.back().result.checkpoint_error.empty()) co_return 1;
   co_return runs.back().result.was_stopped ? 130 : 0;
 }
 
@@ -198,6 +206,10 @@ void add_train_linear_command(CLI::App& parent, Action& action) {
     const auto json = flags->json_path && job.prints()
                           ? told_by("--json", [&] { return std::make_shared<JsonLines>(*flags->json_path); })
                           : nullptr;
+    for (const auto& [flag, path] : {std::pair("--out", flags->model_path.value_or("")),
+                                     std::pair("--checkpoint", flags->train.checkpoint.path)}) {
+      if (job.prints() && !path.empty()) told_by(flag, [&] { linear::require_writable(path); });
+    }
     action = [flags, json] {
       catch_interrupts();
       SharedReplicas shared(*flags);

@@ -33,14 +33,16 @@ double ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
 EpochTable::EpochTable(const TrainFlags& flags)
     : table_(epoch_columns(flags.test_path || flags.held_out_share > 0)),
-      has_held_out_(flags.test_path || flags.held_out_share > 0) {}
+      has_held_out_(flags.test_path || flags.held_out_share > 0),
+      has_accuracy_(flags.train.loss != linear::Loss::squares) {}
 
 std::string EpochTable::row(const linear::EpochMetrics& metrics) const {
   std::vector<std::string> cells = {fmt::format("{}", metrics.epoch), fmt::format("{:.5f}", metrics.objective)};
   if (has_held_out_) {
     const linear::Evaluation& held_out = *metrics.held_out;
-    cells.insert(cells.end(), {fmt::format("{:.5f}", held_out.loss), fmt::format("{:.4f}", held_out.accuracy),
-                               held_out.auc > 0 ? fmt::format("{:.5f}", held_out.auc) : "-"});
+    cells.insert(cells.end(),
+                 {fmt::format("{:.5f}", held_out.loss), has_accuracy_ ? fmt::format("{:.4f}", held_out.accuracy) : "-",
+                  held_out.auc > 0 ? fmt::format("{:.5f}", held_out.auc) : "-"});
   }
   cells.insert(cells.end(),
                {format_seconds(metrics.seconds), format_seconds(metrics.communication_seconds), bytes_text(metrics)});

@@ -18,7 +18,7 @@ class EpochTable {
 
  private:
   Table table_;
-  bool has_held_out_;
+  bool has_held_out_, has_accuracy_;
 };
 
 /// One finished training.

@@ -6,6 +6,7 @@
 // far. Everything that is looked at is equal on all ranks, so they agree without a message.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -65,7 +66,12 @@ const Algorithm& choose(const RowNeeds& needs, const CostInput& input, const Exp
   if (best.row == nullptr) {
     throw Error(ErrorKind::unsupported, fmt::format("no {} can send values coded like that", to_string(needs.kind)));
   }
-  if (trial.seconds <= (best.is_known ? kEndsATrial : kEndsTheFirst) * best.seconds) return *trial.row;
+  if (std::isinf(best.seconds)) {
+    throw Error(ErrorKind::unsupported,
+                fmt::format("no {} of 2^32 values or more can send values coded like that", to_string(needs.kind)));
+  }
+  if (trial.row != nullptr && trial.seconds <= (best.is_known ? kEndsATrial : kEndsTheFirst) * best.seconds)
+    return *trial.row;
   const Candidate& hopeful = hopefuls.besides(best);
   if (!best.is_known || hopeful.hope >= best.seconds) return *best.row;
   const double price = (hopeful.is_known ? 1 : kTrialCalls) * (hopeful.seconds - best.seconds);

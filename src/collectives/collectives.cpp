@@ -36,9 +36,10 @@ Shape shape_of(const Accumulator& accumulator) {
   return {Takes::accumulator, accumulator.type(), accumulator.dimension()};
 }
 
-// What uniform positions would have added to the union, and what was added.
+// What was added to the union, of what uniform positions would have added.
 double overlap_of(CostInput input, double nnz, double result_nnz) {
   input.nnz = nnz;
+  input.overlap = 1;
   const double expected = input.union_of(input.ranks) - nnz;
   return expected > 0 ? std::clamp((result_nnz - nnz) / expected, 0.0, 2.0) : 1;
 }
@@ -53,9 +54,8 @@ CostInput cost_input(const Communicator& communicator, const Shape& shape, const
   input.index_coding = options.index_coding;
   input.coded_value_bytes = coded_value_bytes(options.value_coding, shape.type);
   input.teams = options.teams;
-  input.nodes = count_nodes(communicator.nodes());
-  input.profile = communicator.profile();
-  input.profile.beta_seconds_per_byte *= input.ranks_at_a_port();
+  input.nodes = communicator.node_count();
+  input.profile = profile_of_rank(communicator.profile(), input.ranks, input.nodes);
   if (shape.takes == Takes::accumulator) {
     input.nnz = static_cast<double>(options.k);
     input.result_nnz = input.union_of(input.ranks);
@@ -90,7 +90,6 @@ const Algorithm* forced_row(OperationKind kind, Takes takes) {
 
 const Algorithm& resolve(OperationKind kind, const Communicator& communicator, const Shape& shape,
                          const CallOptions& options, const AlgorithmState* state) {
-  if (const Algorithm* const forced = forced_row(kind, shape.takes)) return *forced;
   if (options.algorithm != kAuto) return find_algorithm(kind, options.algorithm);
   const RowNeeds needs{.kind = kind, .takes = shape.takes, .coded_values = codes_values(options)};
   static const Experience kNone;
@@ -185,7 +184,7 @@ void check_accumulator(const Communicator& communicator, const Accumulator& accu
 }
 
 // What ranks must agree on and no field of the fingerprint has room for.
-std::uint32_t hash_of(const CallOptions& options) {
+std::uint32_t hash_of(const CallOptions& options, const Context& context) {
   const auto crc_of = [](std::string_view text) { return crc32c(std::as_bytes(std::span(text))); };
   const ValueCodec& codec = options.value_coding;
   const std::uint64_t numbers[] = {static_cast<std::uint64_t>(options.root),
@@ -203,11 +202,14 @@ std::uint32_t hash_of(const CallOptions& options) {
                                    static_cast<std::uint64_t>(options.teams),
                                    crc_of(options.team_gather),
                                    options.threshold_period,
-                                   options.region_period};
+                                   options.region_period,
+                                   context.profile_crc,  // who relays a block decides by it
+                                   context.nodes_crc};
   return crc32c(std::as_bytes(std::span(numbers)));
 }
 
-CallSignature signature_of(const Algorithm& algorithm, const Shape& shape, const CallOptions& options, bool blocking) {
+CallSignature signature_of(const Algorithm& algorithm, const Shape& shape, const CallOptions& options,
+                           const Context& context, bool blocking) {
   CallSignature signature;
   signature.kind = algorithm.kind;
   signature.type = shape.type;
@@ -215,7 +217,7 @@ CallSignature signature_of(const Algorithm& algorithm, const Shape& shape, const
   signature.algorithm = algorithm_number(algorithm);
   signature.dimension = shape.dimension;
   const bool native_blocks = algorithm.needs == Needs::native_allreduce && blocking;  // MPI tells the two apart
-  signature.options_hash = hash_of(options) ^ (native_blocks ? 0x85EBCA6Bu : 0u);
+  signature.options_hash = hash_of(options, context) ^ (native_blocks ? 0x85EBCA6Bu : 0u);
   signature.algorithm_name = algorithm.name;
   signature.name_of_algorithm = name_of_algorithm;
   return signature;
@@ -227,6 +229,7 @@ struct Call {
   Payload payload;
   CallOptions options;
   AlgorithmState* state;
+  bool is_chosen;   ///< by auto
   CostInput shape;  ///< what costs depend on, but for the data
 };
 
@@ -261,7 +264,7 @@ void learn(const Call& call, const Outcome& outcome, double seconds) {
                                .row = algorithm_number(call.algorithm),
                                .expected_seconds = call.algorithm.cost_seconds(seen),
                                .nnz = seen.nnz,
-                               .is_chosen = call.options.algorithm == kAuto});
+                               .is_chosen = call.is_chosen});
   state.experience.last_seconds = seconds;
 }
 
@@ -287,16 +290,18 @@ Task<> run_call(Operation& operation, Call call, std::shared_ptr<std::optional<O
 Request<Outcome> start(OperationKind kind, Communicator& communicator, Payload payload, const Shape& shape,
                        const CallOptions& options, AlgorithmState* state, bool blocking) {
   check_options(communicator, shape, options);
-  const Algorithm& algorithm = resolve(kind, communicator, shape, options, state);
+  const Algorithm* const forced = forced_row(kind, shape.takes);
+  const Algorithm& algorithm = forced != nullptr ? *forced : resolve(kind, communicator, shape, options, state);
+  const bool is_chosen = forced == nullptr && options.algorithm == kAuto;
   require_supported(algorithm, communicator, shape, options);
   const auto result = std::allocate_shared<std::optional<Outcome>>(PoolAllocator<std::optional<Outcome>>());
-  const CallSignature signature = signature_of(algorithm, shape, options, blocking);
+  const CallSignature signature = signature_of(algorithm, shape, options, *communicator.context(), blocking);
   CostInput cost;
   if (teaches(algorithm, state)) cost = cost_input(communicator, shape, options, nullptr);
   auto operation = communicator.engine()->start(
       communicator.context(), signature, options.deadline_seconds, options.checksum, [&](Operation& started) {
         started.set_blocking(blocking);
-        return run_call(started, Call{algorithm, std::move(payload), options, state, cost}, result);
+        return run_call(started, Call{algorithm, std::move(payload), options, state, is_chosen, cost}, result);
       });
   return {communicator.engine(), std::move(operation), result};
 }

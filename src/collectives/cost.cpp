@@ -10,6 +10,11 @@
 
 namespace tulle {
 
+Profile profile_of_rank(Profile profile, int ranks, int nodes) {
+  profile.beta_seconds_per_byte *= ranks_at_a_port(ranks, nodes);
+  return profile;
+}
+
 // Uniformly drawn sets of k of N overlap: N·(1 − (1 − k/N)^count), computed so that tiny densities do not vanish.
 double CostInput::union_of(double count) const {
   if (dimension <= 0 || nnz <= 0) return 0;

@@ -29,7 +29,8 @@ Exchange::Exchange(Operation& operation, ValueType type, std::uint64_t dimension
     : operation_(operation),
       op_(options.op),
       expectation_{type, options.op.code(), operation.sequence(), dimension},
-      index_choice_(options.index_coding, operation.profile()),
+      index_choice_(options.index_coding,
+                    profile_of_rank(operation.profile(), operation.size(), operation.node_count())),
       value_codec_(options.value_coding),
       codes_contributions_(options.codes_contributions),
       rounding_{.seed = options.seed, .step = options.step.value_or(operation.sequence())},
@@ -52,10 +53,17 @@ Part Exchange::dense_contribution(const AnyStream& input) {
 
 std::uint64_t Exchange::encode(const Part& part, Segments& segments) const {
   if (part.frame.empty()) {
-    return encode_frame(part.stream, label_of(part), {.indices = index_choice_.for_stream(part.stream)}, segments);
+    const IndexCoding indices = index_choice_.for_stream(part.stream);
+    charge_coding(indices, part.stream.nnz());
+    return encode_frame(part.stream, label_of(part), {.indices = indices}, segments);
   }
   segments.insert(segments.end(), part.frame.begin(), part.frame.end());
   return bytes_of_body(part.frame);
+}
+
+// Encoding takes about as long as decoding.
+void Exchange::charge_coding(IndexCoding indices, std::uint64_t nnz) const {
+  operation_.charge(index_choice_.seconds(indices) / 2 * static_cast<double>(nnz));
 }
 
 // Messages are numbered by Step within a training step, and a rank codes a block once in each of them.
@@ -65,8 +73,9 @@ Part Exchange::with_coded_values(Part part, Step step, Coders coders) {
   rounding.rank = static_cast<std::uint64_t>(coders.rank);
   rounding.step = rounding_.step << 16 | step;
   rounding.position = part.stream.range().begin;
-  encode_frame(part.stream, label_of(part),
-               {.indices = index_choice_.for_stream(part.stream), .values = value_codec_, .rounding = rounding},
+  const IndexCoding indices = index_choice_.for_stream(part.stream);
+  charge_coding(indices, part.stream.nnz());
+  encode_frame(part.stream, label_of(part), {.indices = indices, .values = value_codec_, .rounding = rounding},
                part.frame);
   operation_.charge({.dense_items = part.stream.nnz()});
   std::span<const Buffer> segments = part.frame;
@@ -96,6 +105,7 @@ Part Exchange::decode(int from, std::span<const Buffer>& segments, const PairLan
   try {
     DecodedFrame frame = decode_frame(segments, expectation_, landing);
     operation_.count_received(frame.data_bytes);
+    charge_coding(frame.head.index_coding, frame.head.nnz);
     return {std::move(frame.stream), frame.head.contributed, {}, frame.head.last_call};
   } catch (const Error& error) {
     throw Error(error.kind(), fmt::format("in a message from rank {}: {}", from, error.what())).with_peer(from);

@@ -68,6 +68,7 @@ class Exchange {
   }
   /// Appends the part's frame to `segments`; returns its data bytes.
   std::uint64_t encode(const Part& part, Segments& segments) const;
+  void charge_coding(IndexCoding indices, std::uint64_t nnz) const;
   /// The head of the frame at the front of `segments`.
   FrameHead head_of(int from, std::span<const Buffer> segments) const;
   /// Decodes the frame at the front of `segments` and moves past it.

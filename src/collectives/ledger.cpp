@@ -95,12 +95,16 @@ AnyStream Ledger::add(const AnyStream& received) {
   return AnyStream::sparse(sparse.type(), sparse.dimension(), sparse.range(), sparse.indices_buffer(), before);
 }
 
+void Ledger::charge_selection(Range block) {
+  operation_.charge(operation_.profile().gamma_select_seconds * static_cast<double>(block.size()));
+}
+
 template <class Select>
 AnyStream Ledger::take(Range block, Select select) {
   const double started = operation_.seconds();
   entries_.back().taken =
       visit_compute_type(accumulator_.type(), [&]<class V>() { return select(accumulator_.values<V>()); });
-  operation_.charge({.dense_items = block.size()});
+  charge_selection(block);
   select_seconds_ += operation_.seconds() - started;
   return entries_.back().taken;
 }
@@ -109,7 +113,7 @@ AnyStream Ledger::take_top_k(Range block, std::uint64_t k, const AnyStream* rece
   const AnyStream nothing = AnyStream::empty(accumulator_.type(), accumulator_.dimension(), block);
   entries_.push_back({nothing, nothing});
   if (accumulator_.is_phantom()) {
-    operation_.charge({.dense_items = block.size()});
+    charge_selection(block);
     const std::uint64_t nnz = std::min(k, block.size());
     return AnyStream::phantom(accumulator_.type(), accumulator_.dimension(), block, Layout::sparse, nnz);
   }

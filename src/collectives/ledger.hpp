@@ -48,6 +48,7 @@ class Ledger {
     int sharers;
   };
 
+  void charge_selection(Range block);
   template <class Select>
   AnyStream take(Range block, Select select);
   AnyStream add(const AnyStream& received);

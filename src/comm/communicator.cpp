@@ -14,13 +14,7 @@ void Communicator::set_nodes(std::span<const int> nodes) {
   if (nodes.size() != static_cast<std::size_t>(size())) {
     throw Error(ErrorKind::bad_input, fmt::format("{} nodes given for {} ranks", nodes.size(), size()));
   }
-  context_->nodes.assign(nodes.begin(), nodes.end());
-}
-
-int count_nodes(std::span<const int> nodes) {
-  PoolVector<int> distinct(nodes.begin(), nodes.end());
-  std::ranges::sort(distinct);
-  return static_cast<int>(std::ranges::unique(distinct).begin() - distinct.begin());
+  context_->set_nodes(PoolVector<int>(nodes.begin(), nodes.end()));
 }
 
 // What every rank tells the others in a split.
@@ -56,7 +50,7 @@ Task<> Communicator::agree_on_split(Operation& operation, Communicator parent, M
   context->history.clear();
   context->rank_of_world.assign(parent.context_->rank_of_world.size(), -1);
   context->world_ranks.clear();
-  context->nodes.clear();
+  PoolVector<int> nodes;
   std::sort(known.begin(), known.end(), [](const Membership& a, const Membership& b) {
     return std::pair(a.key, a.rank) < std::pair(b.key, b.rank);
   });
@@ -67,8 +61,9 @@ Task<> Communicator::agree_on_split(Operation& operation, Communicator parent, M
     if (member.rank == mine.rank) context->rank = context->size();
     context->rank_of_world[static_cast<std::size_t>(world_rank)] = context->size();
     context->world_ranks.push_back(world_rank);
-    context->nodes.push_back(parent.context_->nodes[static_cast<std::size_t>(member.rank)]);
+    nodes.push_back(parent.context_->nodes[static_cast<std::size_t>(member.rank)]);
   }
+  context->set_nodes(std::move(nodes));
   parent.engine_->add_context(context);
   *result = Communicator(parent.engine_, context);
 }

@@ -6,7 +6,36 @@
 #include <cassert>
 #include <numeric>
 
+#include "tulle/base/crc32c.hpp"
+
 namespace tulle {
+
+// Ranks that number nodes differently mean the same: what counts is who is the first on each member's node.
+void Context::set_nodes(PoolVector<int> of_members) {
+  nodes = std::move(of_members);
+  PoolVector<std::pair<int, int>> first_members;  // of each node, by number
+  for (int member = 0; member < static_cast<int>(nodes.size()); ++member) {
+    const int node = nodes[static_cast<std::size_t>(member)];
+    if (first_members.empty() || first_members.back().first < node) {
+      first_members.emplace_back(node, member);
+      continue;
+    }
+    const auto place = std::ranges::lower_bound(first_members, node, {}, &std::pair<int, int>::first);
+    if (place->first != node) first_members.insert(place, {node, member});
+  }
+  node_count = static_cast<int>(first_members.size());
+  PoolVector<int> canonical;
+  canonical.reserve(nodes.size());
+  for (const int node : nodes) {
+    canonical.push_back(std::ranges::lower_bound(first_members, node, {}, &std::pair<int, int>::first)->second);
+  }
+  nodes_crc = crc32c(std::as_bytes(std::span(canonical)));
+}
+
+void Context::set_profile(const Profile& constants) {
+  profile = constants;
+  profile_crc = crc32c(std::as_bytes(std::span(&profile, 1)));
+}
 
 Engine::Engine(std::unique_ptr<Transport> transport) : transport_(std::move(transport)) {
   transport_->attach(*this);
@@ -15,8 +44,10 @@ Engine::Engine(std::unique_ptr<Transport> transport) : transport_(std::move(tran
   world_->world_ranks.resize(static_cast<std::size_t>(transport_->size()));
   std::iota(world_->world_ranks.begin(), world_->world_ranks.end(), 0);
   world_->rank_of_world = world_->world_ranks;
-  for (const int rank : world_->world_ranks) world_->nodes.push_back(transport_->node_of(rank));
-  world_->profile = transport_->default_profile();
+  PoolVector<int> nodes;
+  for (const int rank : world_->world_ranks) nodes.push_back(transport_->node_of(rank));
+  world_->set_nodes(std::move(nodes));
+  world_->set_profile(transport_->default_profile());
   contexts_.push_back(world_);
 }
 
@@ -274,12 +305,11 @@ void Engine::take_poison(const std::shared_ptr<Context>& context, const MessageH
                          const Message& message) {
   const int from = context->rank_of_world[static_cast<std::size_t>(source)];
   const auto text = message.segments.empty() ? std::span<const std::byte>() : message.segments.front().bytes();
-  const Error error =
-      Error(ErrorKind::peer_failed,
-            fmt::format("rank {} failed: {}", from,
-                        std::string_view(reinterpret_cast<const char*>(text.data()), text.size())))
-          .at_rank(context->rank)
-          .with_peer(from);
+  const Error error = Error(ErrorKind::peer_failed,
+                            fmt::format("rank {} failed: {}", from,
+                                        std::string_view(reinterpret_cast<const char*>(text.data()), text.size())))
+                          .at_rank(context->rank)
+                          .with_peer(from);
   context->broken_from = context->broken ? std::min(context->broken_from, header.sequence) : header.sequence;
   if (!context->broken) context->broken = error;
   for (const auto& operation : active_) {
@@ -340,7 +370,8 @@ void Engine::tell_peers(Context& context, std::uint32_t first_sequence, const Er
 }
 
 std::shared_ptr<Context> Engine::context_of(std::uint16_t id) const {
-  const auto found = std::find_if(contexts_.begin(), contexts_.end(), [&](const auto& context) { return context->id == id; });
+  const auto found =
+      std::find_if(contexts_.begin(), contexts_.end(), [&](const auto& context) { return context->id == id; });
   return found == contexts_.end() ? nullptr : *found;
 }
 

@@ -28,6 +28,7 @@ int Operation::size() const { return context_->size(); }
 const Profile& Operation::profile() const { return context_->profile; }
 
 std::span<const int> Operation::nodes() const { return context_->nodes; }
+int Operation::node_count() const { return context_->node_count; }
 bool Operation::is_timed() const { return blocking_ || engine_.progresses_alone(); }
 
 void Operation::send(int to, Step step, Segments segments, std::uint64_t data_bytes) {
@@ -61,9 +62,11 @@ double Operation::seconds() const { return engine_.transport_->now(); }
 
 void Operation::charge(const KernelReport& report) {
   const Profile& profile = context_->profile;
-  engine_.transport_->charge(profile.gamma_sparse_seconds * static_cast<double>(report.sparse_items) +
-                             profile.gamma_dense_seconds * static_cast<double>(report.dense_items));
+  charge(profile.gamma_sparse_seconds * static_cast<double>(report.sparse_items) +
+         profile.gamma_dense_seconds * static_cast<double>(report.dense_items));
 }
+
+void Operation::charge(double seconds) { engine_.transport_->charge(seconds); }
 
 NativeAllreduce* Operation::native_allreduce() const {
   return context_ == engine_.world_ ? engine_.transport_->native_allreduce() : nullptr;
@@ -72,8 +75,8 @@ NativeAllreduce* Operation::native_allreduce() const {
 bool Operation::is_alone() const { return engine_.active_.size() == 1; }
 
 void Operation::accept(Incoming message) {
-  const auto waiter = std::find_if(waiting_.begin(), waiting_.end(),
-                                   [&](const Receive* receive) { return receive->matches(message); });
+  const auto waiter =
+      std::find_if(waiting_.begin(), waiting_.end(), [&](const Receive* receive) { return receive->matches(message); });
   if (waiter == waiting_.end()) {
     inbox_.push_back(std::move(message));
     return;
@@ -92,9 +95,7 @@ void Operation::fail(const Error& error) {
   if (poll_ != nullptr) engine_.ready_.push(std::exchange(poll_, nullptr)->waiter_);
 }
 
-std::string Operation::describe() const {
-  return fmt::format("operation {} ({})", sequence_, signature_.describe());
-}
+std::string Operation::describe() const { return fmt::format("operation {} ({})", sequence_, signature_.describe()); }
 
 // The peers that a receive can still be satisfied by: for receive_next(), those that have not sent in this step yet.
 std::string Operation::describe_peers(const Receive& receive) const {
@@ -122,7 +123,8 @@ std::string Operation::describe_waiting() const {
 
 bool Operation::Receive::await_ready() {
   auto& inbox = operation_.inbox_;
-  const auto match = std::find_if(inbox.begin(), inbox.end(), [&](const Incoming& message) { return matches(message); });
+  const auto match =
+      std::find_if(inbox.begin(), inbox.end(), [&](const Incoming& message) { return matches(message); });
   if (match == inbox.end()) return operation_.error_.has_value();
   message_ = std::move(*match);
   if (&*match != &inbox.back()) *match = std::move(inbox.back());

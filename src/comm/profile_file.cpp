@@ -75,6 +75,7 @@ class Reader {
     }
     return spread;
   }
+  [[noreturn]] void refuse_field(std::string_view field, std::string_view why) const { refuse(name_of(field), why); }
   Reader object(std::string_view field) { return {at(field), source_, name_of(field)}; }
 
   void require_all_read() const {
@@ -115,6 +116,7 @@ void read_constants(Reader constants, MeasuredProfile& measured) {
     measured.first_quartile.*constant.field = spread.q1;
     measured.third_quartile.*constant.field = spread.q3;
   }
+  if (measured.first_quartile.exchange_factor < 1) constants.refuse_field("exchange_factor", "is below 1");
   constants.require_all_read();
 }
 

@@ -63,9 +63,12 @@ double area_under_curve(const Stream<std::int64_t>& counts) {
 
 Task<Evaluation> evaluate_task(Group& group, Dataset& data, const LinearModel& model) {
   Tally tally;
-  data.for_each_block([&](const Rows& rows) {
-    for (std::size_t row = 0; row < rows.size(); ++row) add_row(model, rows[row], rows.label(row), tally);
+  const std::exception_ptr failure = failure_of([&] {
+    data.for_each_block([&](const Rows& rows) {
+      for (std::size_t row = 0; row < rows.size(); ++row) add_row(model, rows[row], rows.label(row), tally);
+    });
   });
+  co_await group.fail_together(failure);
   const std::vector<double> mine{tally.rows, tally.loss, tally.correct};
   const std::vector<double> sums = co_await group.agree(mine);
   Evaluation evaluation{

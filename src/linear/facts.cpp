@@ -53,13 +53,8 @@ Task<Facts> gather_facts(Group& group, Dataset& data, Loss loss, bool is_replica
               .largest_part = static_cast<std::uint64_t>(largest[1])};
   if (facts.rows == 0) throw Error(ErrorKind::bad_input, "the data has no rows");
   if (loss == Loss::squares) co_return facts;
-  std::exception_ptr failure;
   AnyStream stream;
-  try {
-    stream = as_stream(count_labels(data, on_rows));
-  } catch (const Error&) {
-    failure = std::current_exception();
-  }
+  const std::exception_ptr failure = failure_of([&] { stream = as_stream(count_labels(data, on_rows)); });
   co_await group.fail_together(failure);
   if (!is_replicated) stream = co_await group.sum(std::move(stream), "ssar_recursive_double");
   const Stream<std::int64_t> counts(std::move(stream));

@@ -135,6 +135,13 @@ Task<std::vector<double>> sum_over_ranks(Communicator communicator, Waiting wait
   co_return sums;
 }
 
+Task<double> most_over_ranks(Communicator communicator, Waiting waiting, double value) {
+  Group group(std::move(communicator), waiting);
+  const std::vector<double> mine{value};
+  const std::vector<double> most = co_await group.agree(mine, Op::max());
+  co_return most[0];
+}
+
 Task<> fail_together(Communicator communicator, Waiting waiting, std::exception_ptr error) {
   Group group(std::move(communicator), waiting);
   co_await group.fail_together(error);

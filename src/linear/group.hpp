@@ -13,6 +13,17 @@
 
 namespace tulle::linear {
 
+/// The error that `work` throws, for fail_together(); null where all went well.
+template <class Work>
+std::exception_ptr failure_of(Work work) {
+  try {
+    work();
+  } catch (const Error&) {
+    return std::current_exception();
+  }
+  return nullptr;
+}
+
 struct CommunicationStats {
   double seconds = 0;                ///< in which this rank waited
   double bytes = 0;                  ///< sent by this rank

@@ -49,13 +49,18 @@ class Kmeans {
   std::pair<std::uint32_t, double> nearest(RowView row) const;
   void set_centers(const AnyStream& sums, std::span<const double> sizes);
 
+  // What goes wrong is told by tell_failure(), before the ranks meet again.
   template <class Function>
   void for_each_row(Function function) {
-    std::size_t number = 0;
-    data_.for_each_block([&](const Rows& rows) {
-      for (std::size_t row = 0; row < rows.size(); ++row) function(rows[row], number++);
+    const std::exception_ptr failure = failure_of([&] {
+      std::size_t number = 0;
+      data_.for_each_block([&](const Rows& rows) {
+        for (std::size_t row = 0; row < rows.size(); ++row) function(rows[row], number++);
+      });
     });
+    if (failure) failure_ = failure;
   }
+  Task<> tell_failure() { co_await group_.fail_together(failure_); }
   const float* center(std::uint32_t cluster) const { return result_.centers.data() + cluster * result_.features; }
 
   Group& group_;
@@ -64,6 +69,7 @@ class Kmeans {
   std::string row_;
   GradientAccumulator sums_;
   std::vector<double> squared_lengths_, distances_;
+  std::exception_ptr failure_;
   KmeansResult result_;
 };
 
@@ -88,6 +94,7 @@ Task<> Kmeans::choose_centers() {
     const auto [rank, remaining] = co_await draw_rank(mine, random);
     if (rank == group_.rank()) add_drawn_row(remaining);
     AnyStream row = sums_.take();
+    co_await tell_failure();
     row = co_await group_.sum(std::move(row), "ssar_recursive_double");
     const auto indices = row.indices_buffer().as<std::uint32_t>();
     for (std::size_t i = 0; i < indices.size(); ++i) {
@@ -101,6 +108,7 @@ Task<> Kmeans::choose_centers() {
 Task<std::pair<int, double>> Kmeans::draw_rank(double total, Philox& random) {
   std::vector<double> totals(static_cast<std::size_t>(group_.size()));
   totals[static_cast<std::size_t>(group_.rank())] = total;
+  co_await tell_failure();
   totals = co_await group_.agree(totals);
   double drawn = random.uniform() * std::accumulate(totals.begin(), totals.end(), 0.0);
   for (std::size_t rank = 0; rank < totals.size(); ++rank) {
@@ -155,6 +163,7 @@ Task<double> Kmeans::iterate() {
   });
   group_.charge(pairs * options_.clusters);
   AnyStream sums = sums_.take();
+  co_await tell_failure();
   sums = co_await group_.sum(std::move(sums), row_);
   tally = co_await group_.agree(tally);
   set_centers(sums, std::span(tally).first(options_.clusters));

@@ -7,12 +7,24 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 
 #include "tulle/base/error.hpp"
 
 namespace tulle::linear {
 
+void require_writable(const std::string& path) {
+  const auto refuse = [&](const std::string& why) { throw Error(ErrorKind::system, fmt::format("{}: {}", path, why)); };
+  std::error_code error;
+  const auto there = std::filesystem::status(path, error);
+  if (std::filesystem::exists(there) && !std::filesystem::is_regular_file(there)) refuse("is not a regular file");
+  const std::string directory = std::filesystem::path(path).parent_path().string();
+  const std::string& named = directory.empty() ? "." : directory;
+  if (::access(named.c_str(), W_OK) != 0) refuse(fmt::format("{}: {}", named, std::strerror(errno)));
+}
+
 OutputFile::OutputFile(std::string path) : path_(std::move(path)), partial_path_(path_ + ".part") {
+  require_writable(path_);
   file_ = ::open(partial_path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (file_ < 0) fail("cannot be opened");
 }

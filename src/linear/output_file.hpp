@@ -8,6 +8,9 @@
 
 namespace tulle::linear {
 
+/// Throws system unless a file can be made at `path`: what is there must be a file, and its directory be writable.
+void require_writable(const std::string& path);
+
 /// Writes beside `path` and takes its place in commit(); without that, what was there stays. Throws system.
 class OutputFile {
  public:

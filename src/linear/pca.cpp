@@ -87,12 +87,15 @@ void Pca::draw_vectors() {
 }
 
 Task<> Pca::compute_mean() {
-  data_.for_each_block([&](const Rows& rows) {
-    for (std::size_t row = 0; row < rows.size(); ++row) {
-      const RowView view = rows[row];
-      for (std::size_t i = 0; i < view.indices.size(); ++i) products_.add(view.indices[i], view.value(i));
-    }
+  const std::exception_ptr failure = failure_of([&] {
+    data_.for_each_block([&](const Rows& rows) {
+      for (std::size_t row = 0; row < rows.size(); ++row) {
+        const RowView view = rows[row];
+        for (std::size_t i = 0; i < view.indices.size(); ++i) products_.add(view.indices[i], view.value(i));
+      }
+    });
   });
+  co_await group_.fail_together(failure);
   AnyStream sum = products_.take();
   sum = co_await group_.sum(std::move(sum), row_);
   const std::vector<float> sums = Stream<float>(sum).to_vector();
@@ -113,10 +116,13 @@ Task<> Pca::multiply() {
   std::vector<double> mean_projections;
   for (std::size_t v = 0; v < options_.components; ++v) mean_projections.push_back(dot_dense(vector(v), mean_));
   std::uint64_t pairs = 0;
-  data_.for_each_block([&](const Rows& rows) {
-    for (std::size_t row = 0; row < rows.size(); ++row) add_row(rows[row], mean_projections);
-    pairs += rows.nonzeros();
+  const std::exception_ptr failure = failure_of([&] {
+    data_.for_each_block([&](const Rows& rows) {
+      for (std::size_t row = 0; row < rows.size(); ++row) add_row(rows[row], mean_projections);
+      pairs += rows.nonzeros();
+    });
   });
+  co_await group_.fail_together(failure);
   group_.charge(2 * pairs * options_.components);
   AnyStream product = products_.take();
   product = co_await group_.sum(std::move(product), row_);

@@ -53,7 +53,12 @@ Session::Session(Communicator communicator, Waiting waiting, const TrainOptions&
 }
 
 Task<TrainResult> Session::run(Method& method, Dataset* held_out) {
-  if (options.checkpoint.resume) co_await resume(method);
+  if (options.checkpoint.resume) {
+    co_await resume(method);
+    tell(was_resumed_ ? fmt::format("goes on from {}: epoch {}, step {} of it", options.checkpoint.path,
+                                    position.epoch + 1, position.step_of_epoch)
+                      : fmt::format("{} is not there: starts from the beginning", options.checkpoint.path));
+  }
   saved_at_ = group.now();
   bool is_done = position.epoch >= options.epochs;
   while (!is_done) {
@@ -66,7 +71,10 @@ Task<TrainResult> Session::run(Method& method, Dataset* held_out) {
   }
   if (is_stopping) co_await group.fail_together(failure);
   if (!options.checkpoint.path.empty()) save(method);
-  TrainResult result{.epochs = epochs_, .was_stopped = is_stopping, .was_resumed = was_resumed_};
+  TrainResult result{.epochs = epochs_,
+                     .was_stopped = is_stopping,
+                     .was_resumed = was_resumed_,
+                     .checkpoint_error = checkpoint_error_};
   if (group.rank() == 0 || !options.replicas) result.model = method.snapshot()->model;
   co_return result;
 }
@@ -111,9 +119,21 @@ float Session::votes_to_save() const {
   return is_due ? 1.0f : 0.0f;
 }
 
+// A disk that is full is no reason to lose the run: it goes on, and tries again when it is time.
 void Session::save(Method& method) {
-  if (group.rank() == 0) save_checkpoint(options.checkpoint.path, describe(), method.state());
   saved_at_ = group.now();
+  if (group.rank() != 0) return;
+  try {
+    save_checkpoint(options.checkpoint.path, describe(), method.state());
+    checkpoint_error_.clear();
+  } catch (const Error& error) {
+    checkpoint_error_ = error.what();
+    tell(fmt::format("the checkpoint was not written: {}", error.what()));
+  }
+}
+
+void Session::tell(const std::string& message) const {
+  if (group.rank() == 0 && options.on_message) options.on_message(message);
 }
 
 void Session::tell_step(std::uint64_t steps_of_epoch) {
@@ -138,6 +158,11 @@ std::string Session::describe() const {
                          {"l2", options.penalty.l2},
                          {"ranks", group.size()},
                          {"batch_rows", options.batch_rows},
+                         {"coordinates", options.coordinates},
+                         {"rows", facts.rows},
+                         {"features", facts.features},
+                         {"classes", facts.labels.size()},
+                         {"intercept", options.intercept},
                          {"seed", options.seed},
                          {"position", position},
                          {"seconds", before_resume_.seconds + train_seconds_},
@@ -160,9 +185,13 @@ void Session::restore(const std::string& description) {
   require("schedule", to_string(options.schedule));
   require("l1", options.penalty.l1);
   require("l2", options.penalty.l2);
+  require("features", facts.features);
+  require("classes", facts.labels.size());
+  require("intercept", options.intercept);
   position = json.at("position").get<Position>();
-  // Other ranks or batches divide the rows differently: the epoch that was under way begins again.
+  // Other ranks, rows or batches divide the work differently: the epoch that was under way begins again.
   const bool same_batches = json.at("ranks") == group.size() && json.at("batch_rows") == options.batch_rows &&
+                            json.at("coordinates") == options.coordinates && json.at("rows") == facts.rows &&
                             json.at("seed") == options.seed;
   if (!same_batches) position.step_of_epoch = 0;
   if (!same_batches) position.loss_sum = position.rows = 0;
@@ -173,13 +202,15 @@ void Session::restore(const std::string& description) {
 }
 
 Task<> Session::resume(Method& method) {
-  const auto file = CheckpointFile::open(options.checkpoint.path);
-  if (file) {
+  const std::exception_ptr unreadable = failure_of([&] {
+    const auto file = CheckpointFile::open(options.checkpoint.path);
+    if (!file) return;
     restore(file->description());
     file->restore(method.state());
     method.restored();
     was_resumed_ = true;
-  }
+  });
+  co_await group.fail_together(unreadable);
   const auto steps = static_cast<double>(position.steps);
   const std::vector<double> mine{steps, -steps};
   const std::vector<double> most = co_await group.agree(mine, Op::max());

@@ -63,6 +63,7 @@ class Session {
   float votes_to_save() const;
   /// Rank 0 writes the checkpoint. REQUIRES: nothing is in flight.
   void save(Method& method);
+  void tell(const std::string& message) const;
   void tell_step(std::uint64_t steps_of_epoch);
   /// A model of zeros with the right shape.
   LinearModel empty_model() const;
@@ -79,6 +80,7 @@ class Session {
   double saved_at_ = 0;
   EpochMetrics before_resume_;  // its seconds and bytes are those of earlier jobs
   bool was_resumed_ = false;
+  std::string checkpoint_error_;
 };
 
 }  // namespace tulle::linear

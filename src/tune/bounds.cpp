@@ -35,7 +35,9 @@ std::vector<Bound> lower_bounds(const CostInput& input) {
   const double latency = latency_seconds(input);
   const double most_nnz = input.nnz * input.ranks;
   const double kappa = sparse_limit(input) / input.dimension;
-  const bool is_raw = input.ranks > 1 && input.coded_value_bytes >= input.value_bytes;
+  // The proofs give every rank a link of its own, and deliver all of the sum.
+  const bool has_links = input.ranks > 1 && input.ranks_at_a_port() <= 1;
+  const bool is_raw = has_links && input.coded_value_bytes >= input.value_bytes;
   const bool stays_sparse = is_raw && input.result_nnz < sparse_limit(input);
   const bool fills_in = is_raw && !stays_sparse;
   const double best_dense = 2 * share_seconds(input, input.dimension);
@@ -52,7 +54,7 @@ std::vector<Bound> lower_bounds(const CostInput& input) {
       {"two_over_kappa", "SparCML SC'19, Lemma 5.2", "kappa*(P-1)/P*N*beta_d: kappa/2 of the best dense time",
        "K >= delta", best_dense * kappa / 2, fills_in},
       {"entropy", "log2 C(N-k, K-k)", "log2(P)*alpha + beta*((K-k)*value + log2 C(N-k, K-k)/8)",
-       "positions are uniform", latency + entropy_seconds(input), input.ranks > 1},
+       "positions are uniform", latency + entropy_seconds(input), has_links},
   };
 }
 

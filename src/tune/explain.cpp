@@ -43,6 +43,11 @@ IndexCost index_cost(const CostInput& input) {
           index_entropy_bits(input.dimension, input.nnz)};
 }
 
+bool has_winner(PlannedCall& call, double density) {
+  call.density = density;
+  return !std::isinf(costs_of_rows(row_needs(call), cost_input(call)).front().seconds);
+}
+
 const Algorithm& winner_at(PlannedCall& call, double density) {
   call.density = density;
   return winner_of(call);
@@ -75,6 +80,7 @@ std::vector<Crossover> crossovers(PlannedCall call, double lowest, double highes
   std::vector<Crossover> found;
   for (double low = lowest; low < highest;) {
     const double high = std::min(highest, low * kStride);
+    if (!has_winner(call, high)) break;
     if (&winner_at(call, low) == &winner_at(call, high)) {
       low = high;
       continue;
@@ -90,7 +96,7 @@ Explanation explain_costs(const PlannedCall& call) {
   winner_of(call);  // throws where there is none
   explanation.rows = costs_of_rows(row_needs(call), explanation.input);
   explanation.best_dense = best_dense_of(explanation.rows);
-  explanation.bounds = lower_bounds(explanation.input);
+  if (call.takes == Takes::stream) explanation.bounds = lower_bounds(explanation.input);
   explanation.indices = index_cost(explanation.input);
   return explanation;
 }

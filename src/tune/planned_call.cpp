@@ -31,8 +31,7 @@ CostInput cost_input(const PlannedCall& call) {
   input.coded_value_bytes = coded_value_bytes(call.value_coding, call.type);
   input.teams = call.teams;
   input.nodes = (call.ranks + call.ranks_per_node - 1) / call.ranks_per_node;
-  input.profile = call.profile;
-  input.profile.beta_seconds_per_byte *= input.ranks_at_a_port();
+  input.profile = profile_of_rank(call.profile, input.ranks, input.nodes);
   return input;
 }
 

@@ -32,10 +32,11 @@ double steady_seconds() {
 
 class Prober {
  public:
-  Prober(Operation& operation, const Profile& profile, std::vector<int> nodes, ProbeOptions options)
+  Prober(Operation& operation, const Profile& profile, std::vector<int> nodes, int node_count, ProbeOptions options)
       : lockstep_(operation),
         profile_(profile),
         nodes_(std::move(nodes)),
+        node_count_(node_count),
         options_(std::move(options)),
         phases_(message_phases(nodes_)),
         kernels_(options_.kernels ? probe_kernels() : std::vector<ProbeKernel>()) {}
@@ -106,7 +107,7 @@ class Prober {
 
   // On one node there is no other network: its constants are those inside the node.
   Summary with_one_network(Summary summary) const {
-    if (count_nodes(nodes_) > 1) return summary;
+    if (node_count_ > 1) return summary;
     for (const std::string& prefix : {std::string(), std::string("exchange_")}) {
       for (const std::string& name : {prefix + kAlpha, prefix + kBeta}) {
         if (const auto inside = summary.find("node_" + name); inside != summary.end()) summary[name] = inside->second;
@@ -129,7 +130,7 @@ class Prober {
   MeasuredProfile measured_from(Summary summary) const {
     MeasuredProfile measured{.profile = profile_, .first_quartile = profile_, .third_quartile = profile_};
     measured.ranks = lockstep_.size();
-    measured.nodes = count_nodes(nodes_);
+    measured.nodes = node_count_;
     for (const ProfileConstant& constant : profile_constants()) {
       const auto found = summary.extract(std::string(constant.name));
       if (found.empty()) continue;
@@ -144,6 +145,7 @@ class Prober {
   Lockstep lockstep_;
   Profile profile_;
   std::vector<int> nodes_;
+  int node_count_;
   ProbeOptions options_;
   std::vector<MessagePhase> phases_;
   std::vector<ProbeKernel> kernels_;
@@ -165,7 +167,8 @@ void require_sound(const ProbeOptions& options) {
 Task<> run_probe(Operation& operation, Communicator communicator, ProbeOptions options,
                  std::shared_ptr<std::optional<MeasuredProfile>> result) {
   const auto nodes = communicator.nodes();
-  Prober prober(operation, communicator.profile(), {nodes.begin(), nodes.end()}, std::move(options));
+  Prober prober(operation, communicator.profile(), {nodes.begin(), nodes.end()}, communicator.node_count(),
+                std::move(options));
   *result = co_await prober.run();
   (*result)->transport = communicator.engine()->transport().name();
 }

@@ -14,15 +14,12 @@ constexpr std::uint64_t kSchedules = 400;
 class Faulty : public ::testing::TestWithParam<const Algorithm*> {
  protected:
   const Algorithm& row() const { return *GetParam(); }
-  CallOptions options() const {
-    return {.algorithm = row().name, .deadline_seconds = kDeadline, .checksum = true};
-  }
+  CallOptions options() const { return {.algorithm = row().name, .deadline_seconds = kDeadline, .checksum = true}; }
   static int ranks_for(std::uint64_t seed) { return 2 + static_cast<int>(seed % 8); }
   static std::vector<AnyStream> inputs_for(std::uint64_t seed) {
-    return make_inputs(ranks_for(seed), {.dimension = 500,
-                                         .nnz = 20 + seed % 100,
-                                         .values = SyntheticValues::gaussian_like,
-                                         .seed = seed});
+    return make_inputs(
+        ranks_for(seed),
+        {.dimension = 500, .nnz = 20 + seed % 100, .values = SyntheticValues::gaussian_like, .seed = seed});
   }
 };
 
@@ -43,14 +40,15 @@ TEST_P(Faulty, delays_and_reorders_change_no_bit) {
 }
 
 // A rank either returns the right bits or throws tulle::Error, and it does so before its deadline has long passed.
-void expect_right_or_error(const Algorithm& row, std::uint64_t seed, const SimFaults& faults, const CallOptions& options,
-                           const std::vector<AnyStream>& inputs, std::uint64_t& failures) {
+void expect_right_or_error(const Algorithm& row, std::uint64_t seed, const SimFaults& faults,
+                           const CallOptions& options, const std::vector<AnyStream>& inputs, std::uint64_t& failures) {
   const SimRun calm = run_in_simulation(row.kind, inputs, options);
   const SimRun run = run_in_simulation(row.kind, inputs, options, {.seed = seed, .faults = faults});
   bool any_error = false;
   for (std::size_t rank = 0; rank < inputs.size(); ++rank) {
     if (!run.errors[rank]) {
-      ASSERT_TRUE(run.outcomes[rank].stream == calm.outcomes[rank].stream) << "wrong sum: seed " << seed << ", rank " << rank;
+      ASSERT_TRUE(run.outcomes[rank].stream == calm.outcomes[rank].stream)
+          << "wrong sum: seed " << seed << ", rank " << rank;
       continue;
     }
     any_error = true;
@@ -70,7 +68,8 @@ void expect_right_or_error(const Algorithm& row, std::uint64_t seed, const SimFa
 TEST_P(Faulty, lost_messages_end_in_an_error_within_the_deadline) {
   std::uint64_t failures = 0;
   for (std::uint64_t seed = 1; seed <= kSchedules; ++seed) {
-    expect_right_or_error(row(), seed, {.max_delay_seconds = 1e-4, .drop = 0.05}, options(), inputs_for(seed), failures);
+    expect_right_or_error(row(), seed, {.max_delay_seconds = 1e-4, .drop = 0.05}, options(), inputs_for(seed),
+                          failures);
   }
   EXPECT_GT(failures, kSchedules / 20);
 }
@@ -78,7 +77,8 @@ TEST_P(Faulty, lost_messages_end_in_an_error_within_the_deadline) {
 TEST_P(Faulty, cut_messages_never_give_a_wrong_sum) {
   std::uint64_t failures = 0;
   for (std::uint64_t seed = 1; seed <= kSchedules; ++seed) {
-    expect_right_or_error(row(), seed, {.max_delay_seconds = 1e-4, .truncate = 0.05}, options(), inputs_for(seed), failures);
+    expect_right_or_error(row(), seed, {.max_delay_seconds = 1e-4, .truncate = 0.05}, options(), inputs_for(seed),
+                          failures);
   }
   EXPECT_GT(failures, kSchedules / 20);
 }
@@ -86,7 +86,8 @@ TEST_P(Faulty, cut_messages_never_give_a_wrong_sum) {
 TEST_P(Faulty, flipped_bits_never_give_a_wrong_sum) {
   std::uint64_t failures = 0;
   for (std::uint64_t seed = 1; seed <= kSchedules; ++seed) {
-    expect_right_or_error(row(), seed, {.max_delay_seconds = 1e-4, .corrupt = 0.05}, options(), inputs_for(seed), failures);
+    expect_right_or_error(row(), seed, {.max_delay_seconds = 1e-4, .corrupt = 0.05}, options(), inputs_for(seed),
+                          failures);
   }
   EXPECT_GT(failures, kSchedules / 20);
 }
@@ -130,7 +131,8 @@ TEST(Disagreement, of_ranks_is_told_to_both_sides_at_once) {
     SimWorld world({.ranks = 3});
     const auto errors = world.try_run([&](Communicator& communicator) -> Task<> {
       const bool odd_one = communicator.rank() == 1;
-      auto request = iallreduce(communicator, odd_one ? difference.stream : usual, odd_one ? difference.options : by_sum);
+      auto request =
+          iallreduce(communicator, odd_one ? difference.stream : usual, odd_one ? difference.options : by_sum);
       co_await request;
     });
     for (const auto& error : errors) {
@@ -142,6 +144,33 @@ TEST(Disagreement, of_ranks_is_told_to_both_sides_at_once) {
   }
 }
 
+TEST(Disagreement, on_the_profile_or_the_nodes_is_told) {
+  const auto errors_with = [](const std::function<void(Communicator&)>& set) {
+    SimWorld world({.ranks = 4});
+    return world.try_run([&](Communicator& communicator) -> Task<> {
+      set(communicator);
+      auto request = iallreduce(communicator, Stream<float>(100), {.algorithm = "ssar_split_allgather"});
+      co_await request;
+    });
+  };
+  for (const auto& error : errors_with([](Communicator& communicator) {
+         if (communicator.rank() == 1) communicator.set_profile({.alpha_seconds = 1});
+       })) {
+    EXPECT_NE(message_of(error).find("ranks disagree on operation 0 (options"), std::string::npos) << message_of(error);
+  }
+  for (const auto& error : errors_with([](Communicator& communicator) {
+         const int mine[] = {0, 0, 1, 1}, others[] = {0, 1, 0, 1};
+         communicator.set_nodes(communicator.rank() == 1 ? mine : others);
+       })) {
+    EXPECT_NE(message_of(error).find("ranks disagree on operation 0 (options"), std::string::npos) << message_of(error);
+  }
+  // Numbers of nodes mean nothing but equal or not.
+  expect_no_errors(errors_with([](Communicator& communicator) {
+    const int mine[] = {7, -1, 7, -1}, others[] = {0, 1, 0, 1};
+    communicator.set_nodes(communicator.rank() == 1 ? mine : others);
+  }));
+}
+
 TEST(Disagreement, on_the_order_of_calls_is_told) {
   SimWorld world({.ranks = 2});
   const auto errors = world.try_run([](Communicator& communicator) -> Task<> {
@@ -151,14 +180,16 @@ TEST(Disagreement, on_the_order_of_calls_is_told) {
     co_await one;
     co_await two;
   });
-  for (const auto& error : errors) EXPECT_NE(message_of(error).find("ranks disagree on operation 0"), std::string::npos);
+  for (const auto& error : errors)
+    EXPECT_NE(message_of(error).find("ranks disagree on operation 0"), std::string::npos);
 }
 
 TEST(Unsupported, requests_leave_the_communicator_as_it_was) {
   SimWorld world({.ranks = 2});
   world.run([](Communicator& communicator) -> Task<> {
     EXPECT_THROW((void)iallreduce(communicator, Stream<float>(10), {.algorithm = "mpi_native"}), Error);
-    EXPECT_THROW((void)iallreduce(communicator, Stream<float>(std::uint64_t{1} << 32), {.algorithm = "dense_ring"}), Error);
+    EXPECT_THROW((void)iallreduce(communicator, Stream<float>(std::uint64_t{1} << 32), {.algorithm = "dense_ring"}),
+                 Error);
     auto request = iallreduce(communicator, Stream<float>(10));
     co_await request;
   });

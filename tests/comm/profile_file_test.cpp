@@ -25,6 +25,9 @@ MeasuredProfile sample() {
     measured.third_quartile.*constant.field = 1.1 * value;
     value /= 3;
   }
+  measured.first_quartile.exchange_factor = 1;
+  measured.profile.exchange_factor = 4.0 / 3;
+  measured.third_quartile.exchange_factor = 5.0 / 3;
   measured.also["in_cache_gamma_dense_seconds"] = {1e-10, 2e-10, 3e-10};
   return measured;
 }

@@ -5,6 +5,8 @@
 #include "linear/ranks.hpp"
 #include "linear/scratch.hpp"
 #include "tulle/base/error.hpp"
+#include "tulle/linear/kmeans.hpp"
+#include "tulle/linear/pca.hpp"
 
 namespace tulle::linear {
 namespace {
@@ -333,6 +335,61 @@ TEST(Train, TellsAllRanksOfABlockThatCannotBeReadOnOne) {
                 "rows.tcsr: block 3 is damaged");
     }
   }
+}
+
+// Each pass over rows is one after which the others would wait for the rank that failed.
+TEST(Train, TellsAllRanksOfABlockThatCannotBeReadInAnyPass) {
+  const auto errors_of = [](std::size_t good_reads,
+                            const std::function<Task<>(Communicator, Dataset&, Dataset&)>& run) {
+    SimWorld world({.ranks = 3});
+    return world.try_run([&](Communicator& communicator) -> Task<> {
+      const auto rank = static_cast<std::size_t>(communicator.rank());
+      const auto good = [rank](std::size_t) {
+        return std::make_shared<const Rows>(sample_rows({.rows = 50, .seed = rank}));
+      };
+      std::size_t reads = 0;
+      const auto bad = [&reads, good, rank, good_reads](std::size_t block) {
+        if (rank == 1 && reads++ >= good_reads) throw Error(ErrorKind::bad_input, "rows.tcsr: block 3 is damaged");
+        return good(block);
+      };
+      Dataset sound(30, {50}, good, 0), damaged(30, {50}, bad, 0);
+      co_await run(communicator, sound, damaged);
+    });
+  };
+  const auto expect_told = [](const std::vector<std::exception_ptr>& errors) {
+    for (const std::exception_ptr& error : errors) {
+      ASSERT_TRUE(error);
+      EXPECT_EQ(testing::error_of([&] { std::rethrow_exception(error); }), "rows.tcsr: block 3 is damaged");
+    }
+  };
+  expect_told(errors_of(0, [](Communicator communicator, Dataset& sound, Dataset& damaged) -> Task<> {
+    const TrainOptions options{.epochs = 2, .batch_rows = 10};
+    co_await train_task(communicator, Waiting::awaits, sound, &damaged, options);
+  }));
+  for (const std::size_t good_reads : {0u, 1u, 2u, 4u}) {
+    expect_told(errors_of(good_reads, [](Communicator communicator, Dataset&, Dataset& damaged) -> Task<> {
+      const KmeansOptions options{.clusters = 2};
+      co_await kmeans_task(communicator, Waiting::awaits, damaged, options);
+    }));
+  }
+  for (const std::size_t good_reads : {0u, 1u, 2u}) {
+    expect_told(errors_of(good_reads, [](Communicator communicator, Dataset&, Dataset& damaged) -> Task<> {
+      const PcaOptions options{.components = 2};
+      co_await pca_task(communicator, Waiting::awaits, damaged, options);
+    }));
+  }
+}
+
+TEST_F(Checkpoint, ThatCannotBeWrittenDoesNotEndTheRun) {
+  std::vector<std::string> told;
+  TrainOptions options{.epochs = 2, .batch_rows = 50};
+  options.checkpoint = {.path = "/nonexistent/run.ck", .seconds = 0};
+  options.on_message = [&](const std::string& message) { told.push_back(message); };
+  const auto results = train_in_simulation(cut_rows(sample_rows({.rows = 300}), 3), options);
+  EXPECT_EQ(results[0].epochs.size(), 2u);
+  EXPECT_NE(results[0].checkpoint_error.find("/nonexistent"), std::string::npos);
+  ASSERT_FALSE(told.empty());
+  EXPECT_NE(told[0].find("not written"), std::string::npos);
 }
 
 TEST(Train, RefusesOptionsAndDataThatMakeNoSense) {

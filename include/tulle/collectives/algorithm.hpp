@@ -74,6 +74,11 @@ struct Outcome {
   double select_seconds = 0;      ///< accumulators: of this rank's selections
 };
 
+/// Ranks that share a port between nodes.
+inline double ranks_at_a_port(int ranks, int nodes) { return nodes > 1 ? static_cast<double>(ranks) / nodes : 1; }
+/// The constants as one rank sees them: what ranks share, each gets a part of.
+Profile profile_of_rank(Profile profile, int ranks, int nodes);
+
 /// What a cost depends on. SparCML's symbols: P, N, k, K, isize, c; then α, β, γ.
 struct CostInput {
   int ranks = 1;
@@ -89,8 +94,7 @@ struct CostInput {
   Profile profile;     ///< β as a rank sees it: where ranks share a node's port, ranks_at_a_port() times the port's
   double overlap = 1;  ///< how much of what uniform positions would add to a union really is added: 0, the same indices
 
-  /// Ranks that share a port between nodes.
-  double ranks_at_a_port() const { return nodes > 1 ? static_cast<double>(ranks) / nodes : 1; }
+  double ranks_at_a_port() const { return tulle::ranks_at_a_port(ranks, nodes); }
   /// Non-zeros expected in the sum of `count` ranks' contributions.
   double union_of(double count) const;
   /// Bytes of `nnz` non-zeros among `extent` values in the smaller layout, indices coded as asked for.

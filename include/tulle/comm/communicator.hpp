@@ -23,11 +23,12 @@ class Communicator {
 
   const Profile& profile() const { return context_->profile; }
   /// REQUIRES: the same on all ranks.
-  void set_profile(const Profile& profile) { context_->profile = profile; }
+  void set_profile(const Profile& profile) { context_->set_profile(profile); }
   /// Which node each rank is on, as the transport knows it or as set by hand: equal numbers share memory.
   std::span<const int> nodes() const { return context_->nodes; }
   /// REQUIRES: the same on all ranks. Throws bad_input unless there is one for each rank.
   void set_nodes(std::span<const int> nodes);
+  int node_count() const { return context_->node_count; }
   /// How long an operation may take where the call does not say. 300 s until set.
   void set_default_deadline(double seconds) { context_->default_deadline_seconds = seconds; }
 
@@ -54,9 +55,6 @@ class Communicator {
   std::shared_ptr<Engine> engine_;
   std::shared_ptr<Context> context_;
 };
-
-/// How many different nodes there are.
-int count_nodes(std::span<const int> nodes);
 
 /// What a rank does, written as a coroutine that awaits requests: runs in simulation, on threads and under MPI alike.
 using Program = std::function<Task<>(Communicator&)>;

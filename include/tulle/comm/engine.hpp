@@ -32,6 +32,8 @@ struct Context {
   PoolVector<int> world_ranks;    ///< of each member
   PoolVector<int> rank_of_world;  ///< the inverse; -1 for others
   PoolVector<int> nodes;          ///< of each member; numbers mean nothing but equal or not
+  int node_count = 0;
+  std::uint32_t nodes_crc = 0, profile_crc = 0;  ///< equal on all members, or operations tell
   std::uint32_t next_sequence = 0;
   std::optional<Error> broken;
   std::uint32_t broken_from = 0;  ///< the first operation that the error concerns
@@ -40,6 +42,8 @@ struct Context {
   std::map<std::pair<std::uint64_t, ValueType>, AlgorithmState> history;  ///< by dimension and type
 
   int size() const { return static_cast<int>(world_ranks.size()); }
+  void set_nodes(PoolVector<int> of_members);
+  void set_profile(const Profile& constants);
 };
 
 class Engine final : private MessageSink {

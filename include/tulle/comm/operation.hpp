@@ -29,8 +29,8 @@ struct Context;
 struct Counts {
   std::uint64_t messages_sent = 0;
   std::uint64_t messages_received = 0;
-  std::uint64_t bytes_sent = 0;           ///< everything, headers included
-  std::uint64_t data_bytes_sent = 0;      ///< arrays of indices and values alone
+  std::uint64_t bytes_sent = 0;       ///< everything, headers included
+  std::uint64_t data_bytes_sent = 0;  ///< arrays of indices and values alone
   std::uint64_t data_bytes_received = 0;
   std::uint32_t depth = 0;  ///< longest chain of dependent messages that ends here; counted by the simulator alone
 };
@@ -65,6 +65,7 @@ class Operation {
   const CallSignature& signature() const { return signature_; }
   const Profile& profile() const;
   std::span<const int> nodes() const;
+  int node_count() const;
   const Counts& counts() const { return counts_; }
 
   /// Sends and goes on. The segments must not be written any more. `data_bytes` of them are arrays.
@@ -83,6 +84,7 @@ class Operation {
   double seconds() const;
   /// Bills computation: γ times the items.
   void charge(const KernelReport& report);
+  void charge(double seconds);
   void count_received(std::uint64_t data_bytes) { counts_.data_bytes_received += data_bytes; }
   /// Large segments that arrive from now on are put where `landing` says.
   void land_with(Landing landing) { landing_ = std::move(landing); }
@@ -126,11 +128,11 @@ class Operation {
   Task<> task_;
   PoolVector<Incoming> inbox_;
   PoolVector<Receive*> waiting_;
-  PoolVector<std::pair<Step, int>> taken_;      ///< what receive_next() gave, so that an error can say who is missing
+  PoolVector<std::pair<Step, int>> taken_;  ///< what receive_next() gave, so that an error can say who is missing
   PollUntil* poll_ = nullptr;
   Landing landing_;
-  std::shared_ptr<void> ticket_;                ///< shared with every message that is not sent yet
-  std::coroutine_handle<> on_finished_;         ///< who awaits the whole operation
+  std::shared_ptr<void> ticket_;         ///< shared with every message that is not sent yet
+  std::coroutine_handle<> on_finished_;  ///< who awaits the whole operation
 };
 
 /// Awaitable of receive() and receive_next().

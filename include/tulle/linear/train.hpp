@@ -94,6 +94,7 @@ struct TrainOptions {
   std::function<void(const EpochMetrics&)> on_epoch;                   ///< on rank 0
   std::function<void(std::uint64_t done, std::uint64_t all)> on_step;  ///< on rank 0
   std::function<void(std::uint64_t rows)> on_labels;                   ///< on rank 0, while it looks at all labels
+  std::function<void(const std::string&)> on_message;                  ///< on rank 0, what a user should know
 };
 
 struct TrainResult {
@@ -101,7 +102,8 @@ struct TrainResult {
   std::vector<EpochMetrics> epochs;
   bool was_stopped = false;  ///< by stop_requested
   bool was_resumed = false;
-  std::string algorithm;  ///< the row that aggregation meant
+  std::string checkpoint_error;  ///< on rank 0, why the last checkpoint was not written; empty where it was
+  std::string algorithm;         ///< the row that aggregation meant
 };
 
 /// Trains on the parts that the ranks hold; `held_out` may be null. For SCD every rank holds all of the data.

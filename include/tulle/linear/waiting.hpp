@@ -28,5 +28,7 @@ Task<> fail_together(Communicator communicator, Waiting waiting, std::exception_
 
 /// Collective: a few numbers summed over ranks.
 Task<std::vector<double>> sum_over_ranks(Communicator communicator, Waiting waiting, std::vector<double> values);
+/// Collective: the largest of a number that each rank has.
+Task<double> most_over_ranks(Communicator communicator, Waiting waiting, double value);
 
 }  // namespace tulle::linear

@@ -1,7 +1,7 @@
 // A map of which row wins where, over density and number of ranks.
 #pragma once
 
-#include <functional>
+#include <optional>
 #include <vector>
 
 #include "tulle/tune/explain.hpp"
@@ -11,11 +11,11 @@ namespace tulle {
 struct PlanCell {
   int ranks = 1;
   double density = 0;
-  RowCost winner;
+  RowCost winner;      ///< no row where none can do it
   RowCost best_dense;  ///< no row where the call allows none
 
-  /// How many times sooner the winner is than the best dense row.
-  double speed_up() const { return best_dense.row == nullptr ? 1 : best_dense.seconds / winner.seconds; }
+  /// How many times sooner the winner is than the best dense row, where there is one.
+  std::optional<double> speed_up() const;
 };
 
 /// A cell for every number of ranks and every density, ranks by ranks. What else the call says stays; teams that do not

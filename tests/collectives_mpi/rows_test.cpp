@@ -32,7 +32,7 @@ void expect_bytes_of_simulator(const Profile& profile) {
       expect_no_errors(simulated.errors);
       const Outcome outcome = start_collective(row->kind, communicator, inputs[me], options).wait();
       ASSERT_TRUE(outcome.stream == simulated.outcomes[me].stream);
-      ASSERT_EQ(outcome.counts.depth, simulated.outcomes[me].counts.depth);
+      ASSERT_EQ(outcome.counts.messages_sent, simulated.outcomes[me].counts.messages_sent);
     }
   }
 }

@@ -1,5 +1,5 @@
 # The front door. Each target sets up what it needs: packages from scripts/packages.txt, then a build directory.
-.PHONY: demo test build setup clean format tidy fuzz bench bench-full bench-check smpi
+.PHONY: demo test build command setup clean format tidy fuzz storm bench bench-full bench-check smpi python
 
 PRESET := release
 NPROC := $(shell nproc)
@@ -11,20 +11,36 @@ build: setup
 setup:
 	@scripts/setup
 
-demo: build
+# The command alone, without the tests and what else there is.
+command: setup
+	cmake --preset $(PRESET)
+	cmake --build --preset $(PRESET) --target tulle_command
+
+# A virtual environment with the Python package: build/python/bin/python.
+python: setup
+	scripts/python
+
+demo: command
+	cmake --build --preset $(PRESET) --target tulle_train_nn
 	scripts/demo
 
+# TORCH=2.13.0 also tests tulle.torch with that version, from PyPI.
+TORCH :=
 test: setup
-	scripts/test
+	TORCH="$(TORCH)" scripts/test
 
 FUZZ_SECONDS := 60
 fuzz: setup
 	scripts/fuzz -max_total_time=$(FUZZ_SECONDS)
 
-bench: build
+# A million simulated jobs that lose ranks; ended and started again it goes on.
+storm: setup
+	scripts/storm
+
+bench: command
 	scripts/bench short
 
-bench-full: build
+bench-full: command
 	scripts/bench full
 
 bench-check: build
@@ -34,11 +50,11 @@ smpi:
 	@scripts/setup libsimgrid-dev
 	scripts/smpi
 
-format:
+format: setup
 	git ls-files '*.cpp' '*.hpp' | xargs clang-format -i
 
-tidy: build
-	git ls-files 'src/*.cpp' | xargs clang-tidy -p build/release --quiet
+tidy: setup
+	scripts/tidy all
 
 clean:
 	rm -rf build

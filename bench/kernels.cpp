@@ -51,7 +51,7 @@ struct Row {
   double ratio() const { return rival_seconds / seconds; }
 };
 
-Row race(std::string name, const Work& ours, std::string rival_name, const Work& rival, std::uint64_t items) {
+Row compare(std::string name, const Work& ours, std::string rival_name, const Work& rival, std::uint64_t items) {
   std::vector<double> our_times;
   std::vector<double> rival_times;
   ours();
@@ -133,7 +133,7 @@ Row bench_merge(int log2_dimension) {
   const AnyStream a = random_stream(dimension, 1'000'000, 1);
   const AnyStream b = random_stream(dimension, 1'000'000, 2);
   require(merge(a, b, Op::sum()) == branchy_merge(a, b), "merge");
-  return race(
+  return compare(
       fmt::format("merge 1M + 1M of 2^{}", log2_dimension), [&] { merge(a, b, Op::sum()); }, "branchy loop",
       [&] { branchy_merge(a, b); }, a.nnz() + b.nnz());
 }
@@ -152,7 +152,7 @@ Row bench_dense_in_place() {
   rival();
   require(std::memcmp(sum.values_buffer().data(), plain.data(), kDenseCount * sizeof(float)) == 0,
           "dense sum in place");
-  return race("dense += dense, 16M floats", ours, "plain a += b", rival, kDenseCount);
+  return compare("dense += dense, 16M floats", ours, "plain a += b", rival, kDenseCount);
 }
 
 Row bench_dense() {
@@ -165,7 +165,7 @@ Row bench_dense() {
   const auto rival = [&] { plain_add(plain.as_mutable<float>().data(), a.data(), b.data(), kDenseCount); };
   rival();
   require(std::memcmp(ours().values_buffer().data(), plain.data(), plain.size()) == 0, "dense sum");
-  return race("dense + dense, 16M floats", ours, "plain c = a + b", rival, kDenseCount);
+  return compare("dense + dense, 16M floats", ours, "plain c = a + b", rival, kDenseCount);
 }
 
 Row bench_many(double density, std::size_t count) {
@@ -178,7 +178,7 @@ Row bench_many(double density, std::size_t count) {
   for (const AnyStream& stream : streams) items += stream.nnz();
   const auto ours = [&] { return reduce_many(streams, Op::sum(), nullptr, LayoutChoice::sparse); };
   require(ours() == merge_pairwise(streams), "reduce_many");
-  return race(
+  return compare(
       fmt::format("reduce {} streams of 4M at {} %", count, density * 100), ours, "pairwise merges",
       [&] { merge_pairwise(streams); }, items);
 }

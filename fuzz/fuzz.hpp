@@ -5,9 +5,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/little_endian.hpp"
+#include "tulle/base/crc32c.hpp"
 #include "tulle/base/error.hpp"
 
 namespace tulle::fuzz {
@@ -53,6 +55,24 @@ void decode_hostile(Decode&& decode) {
   } catch (const Error& error) {
     require(error.kind() == ErrorKind::bad_message, error.what());
   }
+}
+
+/// Runs `read`, which reads a file: it may throw bad_input, or system where that asks for more memory than there is.
+template <class Read>
+void read_hostile(Read&& read) {
+  try {
+    read();
+  } catch (const Error& error) {
+    require(error.kind() == ErrorKind::bad_input || error.kind() == ErrorKind::system, error.what());
+  }
+}
+
+/// Puts the checksum of what follows `from` at `place`, where the file is long enough: no fuzzer finds it by itself,
+/// and what a checksum protects is to be read as well.
+inline void mend_checksum(std::string& file, std::size_t place, std::size_t from, std::size_t end) {
+  const std::span bytes = std::as_writable_bytes(std::span(file));
+  if (from > end || end > bytes.size() || place + sizeof(std::uint32_t) > bytes.size()) return;
+  store_at(bytes, place, crc32c(bytes.subspan(from, end - from)));
 }
 
 }  // namespace tulle::fuzz

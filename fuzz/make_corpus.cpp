@@ -5,11 +5,18 @@
 #include <fstream>
 #include <string>
 
+#include "base/checkpoint.hpp"
+#include "cli/common/value_file.hpp"
+#include "comm/agreement_message.hpp"
 #include "fuzz/fuzz.hpp"
+#include "gradient/saved_state.hpp"
 #include "stream/synthetic.hpp"
 #include "tulle/codec/frame.hpp"
 #include "tulle/codec/registry.hpp"
 #include "tulle/comm/message.hpp"
+#include "tulle/comm/profile_file.hpp"
+#include "tulle/linear/csr_file.hpp"
+#include "tulle/linear/model.hpp"
 
 namespace tulle::fuzz {
 namespace {
@@ -83,6 +90,122 @@ void write_message(const std::filesystem::path& root, bool has_checksum) {
       .write(root / "message", has_checksum ? "checked" : "plain");
 }
 
+void write_agreement(const std::filesystem::path& root, AgreementMessage::Kind kind) {
+  AgreementMessage message{.kind = kind, .number = 2, .ballot = 3, .other_ballot = 1, .call = 1};
+  message.value = 5;
+  message.gone = {3};
+  message.proposal = Proposal{.call = 1, .survivors = {{0, 7}, {1, 8}, {4, 9}}};
+  Seed()
+      .put(std::uint8_t{5})
+      .put(encode_agreement_message(message)[0].bytes())
+      .write(root / "agreement", std::to_string(static_cast<int>(kind)));
+}
+
+void write_measured_profile(const std::filesystem::path& root) {
+  MeasuredProfile measured;
+  measured.machine = "a corpus";
+  measured.date = "2024-05-31T12:00:00Z";
+  measured.transport = "tcp";
+  measured.ranks = 3;
+  measured.also["latency"] = {1, 2, 3};
+  const std::string text = profile_text(measured);
+  Seed().put(std::as_bytes(std::span(text))).write(root / "profile", "measured");
+}
+
+void write_text(const std::filesystem::path& directory, std::string_view name, std::string_view text) {
+  Seed().put(std::as_bytes(std::span(text))).write(directory, name);
+}
+
+// What a writer of files wrote becomes a seed, in its place.
+std::string seed_path(const std::filesystem::path& directory, std::string_view name) {
+  std::filesystem::create_directories(directory);
+  return (directory / name).string();
+}
+
+void write_rows(const std::filesystem::path& root) {
+  for (const auto& [choice, text] :
+       {std::pair(0, "1 1:0.5 7:-2e3 # why\n-1 qid:3 3:1\n\n+1\n"), std::pair(2, "0 0:1 4294966270:1\n1 9:1 2:3\n"),
+        std::pair(1, "1,0,2.5,,3\n-1.25,1e-3\n")}) {
+    Seed()
+        .put(static_cast<std::uint8_t>(choice))
+        .put(std::as_bytes(std::span(std::string_view(text))))
+        .write(root / "libsvm", std::to_string(choice));
+  }
+  for (const float value : {1.0f, 0.5f}) {
+    linear::CsrWriter writer(seed_path(root / "csr", value == 1 ? "binary" : "values"), 64);
+    const std::uint32_t indices[] = {1, 5, 900};
+    const float values[] = {value, value, value};
+    for (int row = 0; row < 5; ++row) writer.add({indices, values}, static_cast<float>(row % 2));
+    writer.add({}, 1);
+    writer.finish(1000);
+  }
+}
+
+void write_models(const std::filesystem::path& root) {
+  linear::LinearModel model{.loss = linear::Loss::logistic, .features = 5, .classes = {-1, 1}};
+  model.weights = {0, 1, 0, -2, 0};
+  model.intercepts = {0.5f};
+  linear::save_model(model, seed_path(root / "model", "two_classes"));
+  model.classes = {0, 1, 2};
+  model.weights.resize(15, 0.25f);
+  model.intercepts = {1, 2, 3};
+  linear::save_model(model, seed_path(root / "model", "three_classes"));
+  linear::LinearModel squares{.loss = linear::Loss::squares, .features = 2};
+  squares.weights = {1, 2};
+  squares.intercepts = {0};
+  linear::save_model(squares, seed_path(root / "model", "squares"));
+}
+
+void write_checkpoint(const std::filesystem::path& root) {
+  float weights[] = {1, 2, 3};
+  save_checkpoint(seed_path(root / "checkpoint", "run"), R"({"solver":"sgd","coordinates":100})",
+                  {std::as_writable_bytes(std::span(weights))});
+}
+
+// Two ranks of a job, and one alone.
+void write_states(const std::filesystem::path& root) {
+  const std::vector<float> residual = {0.5f, -1, 0}, momentum = {1, 2, 3};
+  Seed both;
+  for (const std::uint64_t rank : {0, 1}) {
+    gradient::SavedState state{.rank = rank, .ranks = 2, .steps = 7, .local_steps = 0, .recipe = "topk:1%"};
+    gradient::SavedParameter parameter{.name = "layer", .size = 3, .step = 7, .threshold = 0.5};
+    parameter.arrays = {{"residual", residual}, {"momentum", momentum}};
+    state.parameters = {parameter};
+    const Buffer bytes = gradient::encode_state(state);
+    both.put(bytes.bytes());
+    if (rank == 0) Seed().put(bytes.bytes()).write(root / "state", "one");
+  }
+  both.write(root / "state", "two");
+}
+
+void write_coded_files(const std::filesystem::path& root) {
+  Buffer values = Buffer::allocate(40 * sizeof(float));
+  for (int i = 0; i < 40; ++i) values.as_mutable<float>()[static_cast<std::size_t>(i)] = static_cast<float>(i % 3);
+  for (const ValueCodecRow& row : value_codecs()) {
+    const ValueCodec codec{.coding = row.coding, .bucket = 16};
+    cli::write_coded(seed_path(root / "coded", row.name), {.type = ValueType::f32,
+                                                           .coding = row.coding,
+                                                           .count = 40,
+                                                           .bytes = encode_values(codec, ValueType::f32, values, {})});
+  }
+}
+
+void write_texts(const std::filesystem::path& root) {
+  write_text(root / "network", "leaves",
+             R"({"preset":"gige","name":"lab","alpha_seconds":1e-6,"beta_seconds_per_byte":1e-9,"ranks_per_node":2,)"
+             R"("nodes_per_leaf":4,"oversubscription":2,"stragglers":[{"rank":3,"factor":2}],)"
+             R"("slow_links":[{"node":0,"factor":10}]})");
+  write_text(root / "network", "node", R"({"node_alpha_seconds":1e-7,"node_beta_seconds_per_byte":1e-11})");
+  write_text(root / "result_rows", "allreduce",
+             R"({"kind":"allreduce","algorithm":"auto","ranks":4,"dimension":64,"density":0.1,"type":"f32"})"
+             "\n");
+  write_text(root / "result_rows", "steps",
+             R"({"kind":"stats","step":1,"seconds":0.5,"bytes_sent":10,"loss":0.5,"recipe":"a","rank_seconds":[1,2]})"
+             "\n"
+             R"({"kind":"train","epoch":2,"seconds":1,"nnz":3,"dimension":9,"objective":1})"
+             "\n");
+}
+
 void write_all(const std::filesystem::path& root) {
   for (const std::uint64_t count : {1, 5, 40}) {
     write_indices(root, count);
@@ -92,6 +215,14 @@ void write_all(const std::filesystem::path& root) {
   write_frame(root, {.indices = IndexCoding::rice, .values = parse_value_codec("qsgd")}, "rice_qsgd");
   write_frame(root, {.indices = IndexCoding::bitmap, .values = parse_value_codec("three_lc")}, "bitmap_three_lc");
   for (const bool has_checksum : {false, true}) write_message(root, has_checksum);
+  for (const auto kind : {AgreementMessage::Kind::join, AgreementMessage::Kind::decide}) write_agreement(root, kind);
+  write_measured_profile(root);
+  write_rows(root);
+  write_models(root);
+  write_checkpoint(root);
+  write_states(root);
+  write_coded_files(root);
+  write_texts(root);
 }
 
 }  // namespace

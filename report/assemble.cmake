@@ -20,7 +20,7 @@ if(CHART_JS)
 endif()
 file(READ "${SOURCE}/papers.json" papers)
 file(WRITE "${OUTPUT}" "// Made by report/assemble.cmake.
-#include \"cli/report_page.hpp\"
+#include \"cli/report/report_page.hpp\"
 
 namespace tulle::cli {
 const std::string_view kPageTemplate = R\"asset(${page})asset\";

@@ -18,15 +18,16 @@ fi
 
 # Only the mpirun of the MPI that the program is linked with can start it; Open MPI is the default on Debian.
 mpirun=
-if "$tulle" bench allreduce --help | grep -q 'mpi|threads'; then
+# (What grep reads comes from no pipe: it may close one before the other end is done, which counts as a failure.)
+if grep -q 'mpi|tcp|threads' <<< "$("$tulle" bench allreduce --help)"; then
   family=openmpi
-  if ldd "$tulle" | grep -q libmpich; then family=mpich; fi
+  if grep -q libmpich <<< "$(ldd "$tulle")"; then family=mpich; fi
   mpirun=$(command -v "mpirun.$family" || command -v mpirun || true)
 fi
 launch=()
 if [ -n "$mpirun" ]; then
   launch=("$mpirun" -n "$ranks")
-  if "$mpirun" --version 2>&1 | grep -qE 'OpenRTE|Open MPI'; then
+  if grep -qE 'OpenRTE|Open MPI' <<< "$("$mpirun" --version 2>&1)"; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     # Ranks may outnumber cores: they must not be bound to one, nor spin for long.
     launch+=(--oversubscribe --bind-to none --mca mpi_yield_when_idle 1 --mca btl_base_warn_component_unused 0)

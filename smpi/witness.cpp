@@ -13,7 +13,7 @@
 #include "patient_transport.hpp"
 #include "stream/synthetic.hpp"
 #include "tulle/collectives/collectives.hpp"
-#include "tulle/stream/reduce.hpp"
+#include "tulle/stream/reduction.hpp"
 
 namespace {
 

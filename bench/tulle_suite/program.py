@@ -35,6 +35,6 @@ class Program:
             return read_rows(path)
 
     def commit(self):
-        """As every row has it: of the smallest race there is."""
+        """As every row has it: of the smallest comparison there is."""
         return self.rows("bench", "allreduce", "--transport", "sim", "--ranks", "2", "--dimension", "64", "--density",
                          "0.1", "--algorithm", "auto")[0]["git_commit"]

@@ -37,7 +37,7 @@ class Results:
         return f"{self.path}.{zlib.crc32(str(case).encode()):08x}.part"
 
     def densities_left(self, case):
-        """The densities of a race that have no row of this commit yet."""
+        """The densities of a comparison that have no row of this commit yet."""
         done = {row["density"] for row in self._done() if self._is_of(row, case)}
         return [density for density in case.densities if density not in done]
 

@@ -13,7 +13,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__
 LAB = os.path.join(ROOT, "lab", "lab")
 LAB_TRIES = 3  # a busy machine can fail the check of the links once or twice, hardly ever three times
 LAB_LACKS_RIGHTS, LAB_FAILED = 3, 125
-RACE_SECONDS = 1800
+COMPARISON_SECONDS = 1800
 
 
 def why_not(case, program):
@@ -41,7 +41,7 @@ def command_of(case, program, densities, json_path, data_path):
     if case.network.kind == "lab":
         flags = ["--mpi-flags", case.mpi_flags] if case.mpi_flags else []
         return [LAB, "with", "--hosts", str(case.ranks), "--rate", case.network.rate, "--check", "--quiet", "--timeout",
-                str(RACE_SECONDS), *flags, "--", *own]
+                str(COMPARISON_SECONDS), *flags, "--", *own]
     return [*mpirun(case.ranks), *shlex.split(case.mpi_flags), *own]
 
 
@@ -94,7 +94,7 @@ class Suite:
             self.failures.append(f"{case}: exit code {code}")
 
     def _run_once(self, case, densities):
-        """Run the command, and keep its rows also when it is interrupted: a race writes its rows when it ends."""
+        """Run the command, and keep its rows also when it is interrupted: a comparison writes its rows when it ends."""
         command = command_of(case, self.program, densities, self.results.part(case), self._data(case))
         try:
             return subprocess.run(command, stdout=subprocess.DEVNULL, check=False,

@@ -9,6 +9,8 @@ const SECTIONS = [
   timePartsSection,
   selectSection,
   codecSection,
+  recipeSection,
+  stagesSection,
   lossSection,
   papersSection,
 ];
@@ -30,7 +32,7 @@ function renderSection({ id, title, about, cards, command }) {
   );
 }
 
-/// The largest race on the network that `places` puts first: the figure that people come for.
+/// The largest comparison on the network that `places` puts first: the figure that people come for.
 function headline() {
   const rows = filtered(rowsOf("allreduce")).filter((row) => !isDense(row.algorithm) && speedUp(row));
   const [first] = places(rows);

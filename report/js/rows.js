@@ -27,7 +27,7 @@ function kindOf(row) {
   return row.k == null ? "allreduce" : "top_k_allreduce";
 }
 
-// Codings that are not the usual ones are part of the name: they race in the same charts.
+// Codings that are not the usual ones are part of the name: they share charts with the others.
 function algorithmOf(row) {
   const codings = [row.index_coding !== "auto" && row.index_coding, row.value_coding !== "raw" && row.value_coding];
   return [row.algorithm, ...codings.filter(Boolean)].join(" ").replace(",bucket=1024,norm=l2", ""); // the usual ones
@@ -51,7 +51,8 @@ function named(row) {
 // What makes two rows the same measurement: everything that was asked for, nothing that was found.
 const KEY_FIELDS =
   "kind network algorithm name selector codec ranks dimension density k teams residual type op overlap input " +
-  "asked_for distribution direction threads dataset model solver staleness run epoch step case";
+  "asked_for distribution direction threads dataset model solver staleness run epoch step case recipe shapes values " +
+  "back_propagation_seconds";
 const keyOf = (row) =>
   KEY_FIELDS.split(" ")
     .map((field) => row[field] ?? "")
@@ -84,17 +85,17 @@ const byNumber = (field) => (left, right) => left[field] - right[field];
 const distinct = (rows, field) => [...new Set(rows.map((row) => row[field]).filter((value) => value != null))];
 const isTimed = (row) => row.verified !== false && row.seconds_median > 0;
 
-const raceOf = (row) =>
+const comparisonOf = (row) =>
   [row.network, row.ranks, row.dimension, row.type, row.op, row.overlap, row.input, row.density].join("\u0001");
-const bestDenseOfRace = new Map();
-for (const [race, rows] of groupBy(rowsOf("allreduce"), raceOf)) {
+const bestDenseOfComparison = new Map();
+for (const [comparison, rows] of groupBy(rowsOf("allreduce"), comparisonOf)) {
   const dense = rows.filter((row) => isDense(row.algorithm) && isTimed(row)).sort(byNumber("seconds_median"));
-  if (dense.length) bestDenseOfRace.set(race, dense[0]);
+  if (dense.length) bestDenseOfComparison.set(comparison, dense[0]);
 }
 
-/// How many times faster than the best dense row of the same race; undefined where there is none.
+/// How many times faster than the best dense row of the same comparison; undefined where there is none.
 function speedUp(row) {
-  const dense = bestDenseOfRace.get(raceOf(row));
+  const dense = bestDenseOfComparison.get(comparisonOf(row));
   return dense && isTimed(row) ? dense.seconds_median / row.seconds_median : undefined;
 }
 

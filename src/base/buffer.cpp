@@ -119,7 +119,11 @@ void pool_trim() { Pool::instance().trim(); }
 
 // The count sits in front of the bytes, in the same pool block.
 struct alignas(64) Buffer::Block {
+  ~Block() {
+    if (release) release();
+  }
   std::atomic<std::size_t> owners{1};
+  std::function<void()> release;  ///< of memory that is not the pool's
 };
 
 Buffer Buffer::allocate(std::size_t bytes) {
@@ -133,6 +137,16 @@ Buffer Buffer::allocate(std::size_t bytes) {
 Buffer Buffer::copy_of(std::span<const std::byte> bytes) {
   Buffer buffer = allocate(bytes.size());
   if (!bytes.empty()) std::memcpy(buffer.data_, bytes.data(), bytes.size());
+  return buffer;
+}
+
+Buffer Buffer::adopt(std::byte* data, std::size_t bytes, std::function<void()> release) {
+  void* const memory = pool_allocate(sizeof(Block));
+  Buffer buffer;
+  buffer.block_ = new (memory) Block;
+  buffer.block_->release = std::move(release);
+  buffer.data_ = data;
+  buffer.size_ = bytes;
   return buffer;
 }
 
@@ -156,7 +170,9 @@ Buffer::Buffer(const Buffer& other) noexcept
 }
 
 Buffer::~Buffer() {
-  if (block_ != nullptr && block_->owners.fetch_sub(1, std::memory_order_acq_rel) == 1) pool_free(block_);
+  if (block_ == nullptr || block_->owners.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  block_->~Block();
+  pool_free(block_);
 }
 
 bool Buffer::is_unique() const { return block_ != nullptr && block_->owners.load(std::memory_order_acquire) == 1; }

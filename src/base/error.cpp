@@ -1,5 +1,7 @@
 #include "tulle/base/error.hpp"
 
+#include "base/printable.hpp"
+
 namespace tulle {
 
 std::string_view to_string(ErrorKind kind) {
@@ -12,9 +14,12 @@ std::string_view to_string(ErrorKind kind) {
     case ErrorKind::peer_failed: return "peer_failed";
     case ErrorKind::broken: return "broken";
     case ErrorKind::system: return "system";
+    case ErrorKind::excluded: return "excluded";
   }
   return "unknown";
 }
+
+Error::Error(ErrorKind kind, const std::string& message) : std::runtime_error(printable(message)), kind_(kind) {}
 
 Error Error::at_rank(int rank) const {
   if (rank_) return *this;

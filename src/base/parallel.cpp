@@ -26,7 +26,7 @@ int default_threads() {
   return threads;
 }
 
-void parallel_for(int threads, std::size_t count, const std::function<void(std::size_t)>& body) {
+void detail::parallel_for(int threads, std::size_t count, const std::function<void(std::size_t)>& body) {
   // More threads than processors only wait for each other, and TBB prints a warning about them.
   const int wanted = std::min(threads > 0 ? threads : default_threads(), tbb::info::default_concurrency());
   if (wanted == 1 || count < 2) {

@@ -12,13 +12,17 @@ using Action = std::function<int()>;
 
 /// Each adds itself to `parent` and sets `action` when it is the one that was typed.
 void add_list_command(CLI::App& parent, Action& action);
+void add_run_command(CLI::App& parent, Action& action);
 void add_bench_allreduce_command(CLI::App& parent, Action& action);
 void add_simulate_command(CLI::App& parent, Action& action);
 void add_bench_select_command(CLI::App& parent, Action& action);
 void add_bench_codec_command(CLI::App& parent, Action& action);
+void add_bench_exchange_command(CLI::App& parent, Action& action);
+void add_bench_gradient_command(CLI::App& parent, Action& action);
 void add_encode_command(CLI::App& parent, Action& action);
 void add_decode_command(CLI::App& parent, Action& action);
 void add_train_linear_command(CLI::App& parent, Action& action);
+void add_train_nn_command(CLI::App& parent, Action& action);
 void add_predict_command(CLI::App& parent, Action& action);
 void add_cluster_command(CLI::App& parent, Action& action);
 void add_pca_command(CLI::App& parent, Action& action);

@@ -6,10 +6,12 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.hpp"
-#include "cli/launch.hpp"
-#include "cli/table.hpp"
+#include "cli/common/launch.hpp"
+#include "cli/common/print.hpp"
+#include "cli/common/table.hpp"
 #include "tulle/codec/registry.hpp"
-#include "tulle/collectives/algorithm.hpp"
+#include "tulle/collectives/registry.hpp"
+#include "tulle/gradient/recipe.hpp"
 #include "tulle/select/selector.hpp"
 
 namespace tulle::cli {
@@ -55,9 +57,18 @@ Listing selector_rows() {
   return listing;
 }
 
+Listing recipes() {
+  Listing listing{{"name", "paper", "sends", "passes", "gives up", "summary"}, {}};
+  for (const gradient::Preset& row : gradient::presets()) {
+    listing.rows.push_back({std::string(row.name), std::string(row.paper), std::string(row.sends),
+                            std::string(row.passes), std::string(row.gives_up), std::string(row.summary)});
+  }
+  return listing;
+}
+
 /// What can be listed, by the word that is typed.
 constexpr std::pair<std::string_view, Listing (*)()> kListings[] = {
-    {"algorithms", algorithms}, {"selectors", selector_rows}, {"codecs", codecs}};
+    {"algorithms", algorithms}, {"selectors", selector_rows}, {"codecs", codecs}, {"recipes", recipes}};
 
 Listing listing_named(const std::string& name) {
   std::string names;
@@ -97,19 +108,21 @@ constexpr const char* kExamples = R"(Examples:
   tulle list
   tulle list selectors
   tulle list codecs --json
+  tulle list recipes
 )";
 
 }  // namespace
 
 void add_list_command(CLI::App& parent, Action& action) {
-  CLI::App* const command = parent.add_subcommand("list", "Print the algorithms, selectors or codecs there are");
+  CLI::App* const command =
+      parent.add_subcommand("list", "Print the algorithms, selectors, codecs or recipes there are");
   command->footer(kExamples);
   const auto flags = std::make_shared<ListFlags>();
-  command->add_option("what", flags->what, "algorithms, selectors or codecs (algorithms)");
+  command->add_option("what", flags->what, "algorithms, selectors, codecs or recipes (algorithms)");
   command->add_flag("--json", flags->json, "as a JSON array");
   command->callback([flags, &action] {
     action = [listing = listing_named(flags->what), flags] {
-      if (this_job().prints()) fmt::print("{}", flags->json ? as_json(listing) : as_table(listing));
+      if (this_job().prints()) print(flags->json ? as_json(listing) : as_table(listing));
       return 0;
     };
   });

@@ -7,8 +7,10 @@
 #include <iostream>
 
 #include "cli/commands.hpp"
-#include "cli/launch.hpp"
-#include "cli/usage.hpp"
+#include "cli/common/launch.hpp"
+#include "cli/common/print.hpp"
+#include "cli/common/usage.hpp"
+#include "tulle/version.hpp"
 
 namespace {
 
@@ -22,8 +24,11 @@ constexpr const char* kExamples = R"(Examples:
 // 0, because mpirun ends the job, maybe before the message is out, when the first of them gives another.
 int stop(const CLI::App& app, const CLI::ParseError& error) {
   if (!tulle::cli::this_job().prints()) return 0;
-  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(error);  // --help, --version
-  fmt::print(stderr, "{}", tulle::cli::explain(app, error));
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {  // --help, --version
+    app.exit(error);
+    return std::cout.flush() ? 0 : 1;
+  }
+  tulle::cli::print_error(tulle::cli::explain(app, error));
   return 2;
 }
 
@@ -37,17 +42,21 @@ int main(int argc, char** argv) {
 
   tulle::cli::Action action;
   tulle::cli::add_list_command(app, action);
+  tulle::cli::add_run_command(app, action);
   CLI::App* const bench = app.add_subcommand("bench", "Measure");
   bench->require_subcommand(1);
   tulle::cli::add_bench_allreduce_command(*bench, action);
   tulle::cli::add_bench_select_command(*bench, action);
   tulle::cli::add_bench_codec_command(*bench, action);
+  tulle::cli::add_bench_exchange_command(*bench, action);
+  tulle::cli::add_bench_gradient_command(*bench, action);
   tulle::cli::add_simulate_command(app, action);
   tulle::cli::add_encode_command(app, action);
   tulle::cli::add_decode_command(app, action);
   CLI::App* const train = app.add_subcommand("train", "Train models");
   train->require_subcommand(1);
   tulle::cli::add_train_linear_command(*train, action);
+  tulle::cli::add_train_nn_command(*train, action);
   tulle::cli::add_predict_command(app, action);
   tulle::cli::add_cluster_command(app, action);
   tulle::cli::add_pca_command(app, action);
@@ -65,6 +74,9 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return stop(app, error);
+  } catch (const std::exception& error) {  // of a file that a flag names
+    tulle::cli::print_error(error.what());
+    return 1;
   }
-  return action();
+  return tulle::cli::guarded(action);
 }

@@ -11,8 +11,9 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // Whole vectors are written, so the last ones are left to the caller.
-BitList list_bits(const std::uint8_t* bitmap, std::size_t bytes, std::uint32_t first, std::uint32_t* positions,
-                  std::size_t count) {
+BitList list_bits([[maybe_unused]] const std::uint8_t* bitmap, [[maybe_unused]] std::size_t bytes,
+                  [[maybe_unused]] std::uint32_t first, [[maybe_unused]] std::uint32_t* positions,
+                  [[maybe_unused]] std::size_t count) {
 #if HWY_TARGET == HWY_SCALAR
   return {};
 #else

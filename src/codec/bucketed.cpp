@@ -1,6 +1,7 @@
 // How it works. The array is cut into *units* that begin on a byte of the packed codes: one bucket where that is a
 // multiple of eight values, else eight of them. A unit is read once for its scales and again, from the cache, for its
-// codes. Units do not depend on each other, so threads take them in any order.
+// codes. Units do not depend on each other, so threads take them in any order. Decoding needs no units: threads take
+// parts of any bucket, so that one scale for all values does not leave the work to one of them.
 #include "codec/bucketed.hpp"
 
 #include <algorithm>
@@ -14,6 +15,7 @@ namespace tulle {
 namespace {
 
 constexpr std::uint64_t kValuesAPart = std::uint64_t{1} << 16;  // of a thread: many parts to share, few calls
+constexpr std::uint64_t kValuesATile = std::uint64_t{1} << 12;  // whose codes stay in the cache while they are decoded
 
 std::uint64_t unit_of(const BucketedLevels& shape) {
   return shape.bucket % 8 == 0 ? shape.bucket : std::uint64_t{shape.bucket} * 8;
@@ -66,6 +68,47 @@ class Encoder {
   std::byte* codes_;
 };
 
+// Decodes from a multiple of eight values on, wherever buckets begin: a scale is all that a value needs to know of its.
+class Decoder {
+ public:
+  Decoder(std::string_view coding, const BucketedLevels& shape, std::span<const std::byte> bytes,
+          std::span<float> values)
+      : coding_(coding),
+        shape_(shape),
+        scales_(bytes),
+        codes_(bytes.data() + buckets_of(values.size(), shape.bucket) * sizeof(float)),
+        values_(values) {}
+
+  void decode(std::uint64_t begin, std::uint64_t length) const {
+    std::uint8_t codes[kValuesATile];
+    for_each_piece(length, kValuesATile, [&](std::uint64_t at, std::uint64_t in_tile) {
+      unpack_codes(codes_ + packed_bytes(begin + at, shape_.bits), shape_.bits, {codes, in_tile});
+      decode_tile(begin + at, {codes, in_tile});
+    });
+  }
+
+ private:
+  void decode_tile(std::uint64_t begin, std::span<const std::uint8_t> codes) const {
+    for (std::uint64_t at = 0; at < codes.size();) {
+      const std::uint64_t number = (begin + at) / shape_.bucket;
+      const std::uint64_t in_bucket = std::min((number + 1) * shape_.bucket - begin - at, codes.size() - at);
+      decode_bucket(number, codes.subspan(at, in_bucket), &values_[begin + at]);
+      at += in_bucket;
+    }
+  }
+  void decode_bucket(std::uint64_t number, std::span<const std::uint8_t> codes, float* values) const {
+    const float scale = load_scale(coding_, scales_, number * sizeof(float));
+    const unsigned largest = dequantize(codes, scale, shape_.levels, values);
+    if (largest > 2 * shape_.levels) reject_values(coding_, fmt::format("{} is no code of a level", largest));
+  }
+
+  std::string_view coding_;
+  BucketedLevels shape_;
+  std::span<const std::byte> scales_;
+  const std::byte* codes_;
+  std::span<float> values_;
+};
+
 void validate_padding(std::string_view coding, const BucketedLevels& shape, std::span<const std::byte> codes,
                       std::uint64_t count) {
   const auto used = static_cast<unsigned>(count % 8 * static_cast<unsigned>(shape.bits) % 8);
@@ -88,18 +131,12 @@ void encode_bucketed(std::string_view coding, const BucketedLevels& shape, std::
 }
 
 void decode_bucketed(std::string_view coding, const BucketedLevels& shape, std::span<const std::byte> bytes,
-                     std::span<float> values) {
+                     std::span<float> values, int threads) {
   expect_bytes(coding, bytes, bucketed_bytes(shape, values.size()));
-  const auto packed = bytes.subspan(buckets_of(values.size(), shape.bucket) * sizeof(float));
-  validate_padding(coding, shape, packed, values.size());
-  PoolVector<std::uint8_t> codes(std::min<std::uint64_t>(unit_of(shape), values.size()));
-  for_each_piece(values.size(), unit_of(shape), [&](std::uint64_t begin, std::uint64_t in_unit) {
-    unpack_codes(packed.data() + packed_bytes(begin, shape.bits), shape.bits, {codes.data(), in_unit});
-    for_each_piece(in_unit, shape.bucket, [&](std::uint64_t at, std::uint64_t in_bucket) {
-      const float scale = load_scale(coding, bytes, (begin + at) / shape.bucket * sizeof(float));
-      const unsigned largest = dequantize({codes.data() + at, in_bucket}, scale, shape.levels, &values[begin + at]);
-      if (largest > 2 * shape.levels) reject_values(coding, fmt::format("{} is no code of a level", largest));
-    });
+  validate_padding(coding, shape, bytes, values.size());
+  const Decoder decoder(coding, shape, bytes, values);
+  parallel_for(threads, buckets_of(values.size(), kValuesAPart), [&](std::size_t i) {
+    decoder.decode(i * kValuesAPart, std::min<std::uint64_t>(kValuesAPart, values.size() - i * kValuesAPart));
   });
 }
 

@@ -23,6 +23,6 @@ void encode_bucketed(std::string_view coding, const BucketedLevels& shape, std::
                      const RoundingStream* stream, int threads, std::byte* out);
 /// Throws bad_message where lengths, scales, codes or padding are wrong.
 void decode_bucketed(std::string_view coding, const BucketedLevels& shape, std::span<const std::byte> bytes,
-                     std::span<float> values);
+                     std::span<float> values, int threads);
 
 }  // namespace tulle

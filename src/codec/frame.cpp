@@ -14,10 +14,10 @@ namespace {
 
 // Offsets of the head's fields, as in docs/wire_format.md.
 constexpr std::size_t kMagicAt = 0, kVersionAt = 2, kLayoutAt = 3, kTypeAt = 4, kIndexCodingAt = 5, kValueCodingAt = 6,
-                      kOpAt = 7, kSequenceAt = 8, kLastCallAt = 12, kDimensionAt = 16, kBeginAt = 24, kEndAt = 32,
-                      kNnzAt = 40, kContributedAt = 48;
+                      kOpAt = 7, kSequenceAt = 8, kDimensionAt = 16, kBeginAt = 24, kEndAt = 32, kNnzAt = 40,
+                      kContributedAt = 48;
 constexpr std::uint16_t kMagic = 0x4654;  // "TF"
-constexpr std::uint8_t kVersion = 1;
+constexpr std::uint8_t kVersion = 2;
 
 [[noreturn]] void reject(std::string_view field, const std::string& why) {
   throw Error(ErrorKind::bad_message, fmt::format("frame field '{}': {}", field, why));
@@ -35,7 +35,6 @@ FrameHead head_of(const AnyStream& stream, const FrameLabel& label, const FrameC
           .value_coding = codings.values.coding,
           .op = label.op,
           .sequence = label.sequence,
-          .last_call = label.last_call,
           .dimension = stream.dimension(),
           .range = stream.range(),
           .nnz = stream.nnz(),
@@ -111,9 +110,9 @@ Buffer encode_values_of(const AnyStream& stream, const FrameCodings& codings) {
   return Buffer::phantom(encoded_value_bytes(codings.values, stream.type(), stream.nnz()));
 }
 
-Buffer decode_values_of(const FrameHead& head, const Buffer& values) {
+Buffer decode_values_of(const FrameHead& head, const Buffer& values, const Buffer& landing, int threads) {
   if (head.value_coding != ValueCoding::raw) {
-    return decode_values(head.value_coding, head.type, values.bytes(), head.nnz);
+    return decode_values(head.value_coding, head.type, values.bytes(), head.nnz, landing, threads);
   }
   validate_array("values", values, head.nnz, size_of(head.type));
   return values;
@@ -144,10 +143,10 @@ AnyStream land_pairs(const FrameHead& head, const AnyStream& stream, const PairL
                            land(stream.values_buffer(), landing.values));
 }
 
-AnyStream decode_body(const FrameHead& head, std::span<const Buffer> body, const PairLanding& landing) {
+AnyStream decode_body(const FrameHead& head, std::span<const Buffer> body, const PairLanding& landing, int threads) {
   const bool phantom = body.back().is_phantom() && head.nnz > 0;
   if (phantom) return AnyStream::phantom(head.type, head.dimension, head.range, head.layout, head.nnz);
-  Buffer values = decode_values_of(head, body.back());
+  Buffer values = decode_values_of(head, body.back(), landing.values, threads);
   if (head.layout == Layout::dense) return AnyStream::dense(head.type, head.dimension, head.range, std::move(values));
   if (head.index_coding == IndexCoding::raw) {
     return land_pairs(head, decode_raw_indices(head, body.front(), std::move(values)), landing);
@@ -177,7 +176,6 @@ Buffer encode_frame_head(const FrameHead& head) {
   store_at(bytes, kValueCodingAt, head.value_coding);
   store_at(bytes, kOpAt, head.op);
   store_at(bytes, kSequenceAt, head.sequence);
-  store_at(bytes, kLastCallAt, head.last_call);
   store_at(bytes, kDimensionAt, head.dimension);
   store_at(bytes, kBeginAt, head.range.begin);
   store_at(bytes, kEndAt, head.range.end);
@@ -207,8 +205,7 @@ FrameHead decode_frame_head(std::span<const std::byte> bytes) {
   head.index_coding = load_at<IndexCoding>(bytes, kIndexCodingAt);
   head.value_coding = load_at<ValueCoding>(bytes, kValueCodingAt);
   head.op = load_at<OpCode>(bytes, kOpAt);
-  head.sequence = load_at<std::uint32_t>(bytes, kSequenceAt);
-  head.last_call = load_at<Ticks>(bytes, kLastCallAt);
+  head.sequence = load_at<std::uint64_t>(bytes, kSequenceAt);
   head.dimension = load_at<std::uint64_t>(bytes, kDimensionAt);
   head.range = {load_at<std::uint64_t>(bytes, kBeginAt), load_at<std::uint64_t>(bytes, kEndAt)};
   head.nnz = load_at<std::uint64_t>(bytes, kNnzAt);
@@ -232,7 +229,7 @@ DecodedFrame decode_frame(std::span<const Buffer>& segments, const FrameExpectat
     reject("segments", fmt::format("{} of {} arrived", segments.size(), head.segment_count()));
   }
   const std::span<const Buffer> body = segments.subspan(1, head.segment_count() - 1);
-  DecodedFrame frame{head, decode_body(head, body, landing), bytes_of(body)};
+  DecodedFrame frame{head, decode_body(head, body, landing, expectation.threads), bytes_of(body)};
   segments = segments.subspan(head.segment_count());
   return frame;
 }

@@ -3,8 +3,8 @@
 // How it works. As qsgd with 8 bits, the largest magnitude as scale, and no dice: a level is within half a step of its
 // value.
 //
-// Bytes: 4 for the bucket's length, 4 for each bucket, 1 for each value. The "8-bit int" of 3LC's Table 1, there with
-// one scale for a whole tensor.
+// Bytes: 4 for the bucket's length, 4 for each bucket, 1 for each value. With bucket=all the "8-bit int" of 3LC's
+// Table 1, which has one scale for a whole tensor.
 #include "codec/bucketed.hpp"
 #include "codec/value_codings.hpp"
 
@@ -30,9 +30,9 @@ Buffer encode_int8(const ValueCodec& codec, std::span<const float> values, const
   return buffer;
 }
 
-void decode_int8(std::span<const std::byte> bytes, std::span<float> values) {
+void decode_int8(std::span<const std::byte> bytes, std::span<float> values, int threads) {
   const std::uint32_t bucket = load_bucket("int8", bytes);
-  decode_bucketed("int8", shape_of(bucket), bytes.subspan(kFrontBytes), values);
+  decode_bucketed("int8", shape_of(bucket), bytes.subspan(kFrontBytes), values, threads);
 }
 
 }  // namespace tulle

@@ -73,9 +73,9 @@ HWY_INLINE void philox_round(hn::Vec<Words>& c0, hn::Vec<Words>& c1, hn::Vec<Wor
   const Words words;
   const auto product0 = hn::MulEven(c0, hn::Set(words, 0xD2511F53u));
   const auto product1 = hn::MulEven(c2, hn::Set(words, 0xCD9E8D57u));
-  c0 = hn::Xor(hn::Xor(hn::BitCast(words, hn::ShiftRight<32>(product1)), c1), hn::Set(words, key0));
+  c0 = hn::Xor3(hn::BitCast(words, hn::ShiftRight<32>(product1)), c1, hn::Set(words, key0));
   c1 = hn::BitCast(words, product1);
-  c2 = hn::Xor(hn::Xor(hn::BitCast(words, hn::ShiftRight<32>(product0)), c3), hn::Set(words, key1));
+  c2 = hn::Xor3(hn::BitCast(words, hn::ShiftRight<32>(product0)), c3, hn::Set(words, key1));
   c3 = hn::BitCast(words, product0);
 }
 

@@ -28,17 +28,17 @@ Buffer encode_bf16(const ValueCodec&, std::span<const float> values, const Round
   return buffer;
 }
 
-void decode_f32(std::span<const std::byte> bytes, std::span<float> values) {
+void decode_f32(std::span<const std::byte> bytes, std::span<float> values, int) {
   expect_bytes("f32", bytes, values.size_bytes());
   if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
 }
 
-void decode_f16(std::span<const std::byte> bytes, std::span<float> values) {
+void decode_f16(std::span<const std::byte> bytes, std::span<float> values, int) {
   expect_bytes("f16", bytes, values.size() * sizeof(Half));
   widen_halves(reinterpret_cast<const Half*>(bytes.data()), values.data(), values.size());
 }
 
-void decode_bf16(std::span<const std::byte> bytes, std::span<float> values) {
+void decode_bf16(std::span<const std::byte> bytes, std::span<float> values, int) {
   expect_bytes("bf16", bytes, values.size() * sizeof(Bfloat16));
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(load_at<Bfloat16>(bytes, i * 2));
 }

@@ -51,9 +51,9 @@ Buffer encode_qsgd(const ValueCodec& codec, std::span<const float> values, const
   return buffer;
 }
 
-void decode_qsgd(std::span<const std::byte> bytes, std::span<float> values) {
+void decode_qsgd(std::span<const std::byte> bytes, std::span<float> values, int threads) {
   const BucketedLevels shape = read_front(bytes);
-  decode_bucketed("qsgd", shape, bytes.subspan(kFrontBytes), values);
+  decode_bucketed("qsgd", shape, bytes.subspan(kFrontBytes), values, threads);
 }
 
 }  // namespace tulle

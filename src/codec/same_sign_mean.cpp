@@ -37,7 +37,7 @@ Buffer encode_same_sign_mean(const ValueCodec&, std::span<const float> values, c
   return buffer;
 }
 
-void decode_same_sign_mean(std::span<const std::byte> bytes, std::span<float> values) {
+void decode_same_sign_mean(std::span<const std::byte> bytes, std::span<float> values, int) {
   expect_bytes("same_sign_mean", bytes, sizeof(float));
   const auto mean = load_at<float>(bytes, 0);
   if (!std::isfinite(mean)) reject_values("same_sign_mean", fmt::format("the mean is {}", mean));

@@ -16,6 +16,8 @@ inline constexpr std::size_t kDigitsAByte = 5;
 inline constexpr std::uint8_t kZeroDigit = 1;
 inline constexpr std::uint8_t kFiveZeros = 121;
 inline constexpr unsigned kLargestQuintet = 242;
+/// What a thread takes at a time: many parts to share, and few calls.
+inline constexpr std::size_t kQuintetsAPart = std::size_t{1} << 16;
 
 constexpr std::uint64_t quintets_of(std::uint64_t count) { return count / 5 + (count % 5 != 0); }
 
@@ -31,12 +33,16 @@ class QuintetTable {
   explicit QuintetTable(float m);
   /// Five values for each byte, fewer for the last. REQUIRES: bytes are quintets, quintets_of(values.size()) of them.
   void expand(std::span<const std::uint8_t> bytes, std::span<float> values) const;
+  /// Eight floats for each byte: the five values of a quintet and three zeros, or zeros where it is none.
+  const float* eights() const { return entries_[0].values; }
 
  private:
   struct alignas(32) Entry {
     float values[8];  // five, and three that the next store overwrites
   };
-  std::array<Entry, kLargestQuintet + 1> entries_;
+  static constexpr std::size_t kEntries = 256;  // one for every byte
+  static constexpr std::array<Entry, kEntries> entries_of_one();
+  std::array<Entry, kEntries> entries_;
 };
 
 /// False where digits after the last of `count` values are not those of zero. REQUIRES: byte <= 242.
@@ -45,6 +51,6 @@ bool has_valid_padding(std::uint8_t last_byte, std::uint64_t count);
 /// Expands bytes that are quintets alone. Throws bad_message where one is above 242 or the padding is not zeros.
 /// REQUIRES: quintets_of(values.size()) bytes.
 void decode_quintets(std::string_view coding, std::span<const std::byte> bytes, const QuintetTable& table,
-                     std::span<float> values);
+                     std::span<float> values, int threads);
 
 }  // namespace tulle

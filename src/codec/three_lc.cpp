@@ -5,7 +5,8 @@
 // bytes of five zeros each (121) by one byte, 243 to 255; a longer run is split, as many 14s as fit first.
 //
 // Several threads make the bytes of their parts and then the runs. The second cut is moved on to the next byte that is
-// not 121, so that no run is cut and the bytes are those of one thread.
+// not 121, so that no run is cut and the bytes are those of one thread. Decoding, they count the values of their parts
+// before they write them.
 //
 // Bytes: 8 for M and whether there are runs; then 1.6 bits a value without runs, down to 0.023 where all is zero.
 // 3LC (Lim, Andersen, Kaminsky, 2019), section 3; where it is silent: M is at most the largest f32, the last group is
@@ -23,9 +24,8 @@ namespace tulle {
 namespace {
 
 constexpr std::size_t kScaleAt = 0, kZeroRunsAt = 4, kReservedAt = 5, kFrontBytes = 8;
-constexpr std::size_t kTileBytes = 1024;                  // quintets that stay in the cache between steps
+constexpr std::size_t kTileBytes = 2048;                  // quintets that stay in the cache between steps
 constexpr std::size_t kTile = kTileBytes * kDigitsAByte;  // their values
-constexpr std::size_t kPartBytes = 64 * kTileBytes;       // of a thread
 
 float multiplied_maximum(std::span<const float> values, double sparsity) {
   const float largest = scale_of(ScaleNorm::max, values);
@@ -57,18 +57,19 @@ std::uint8_t* encode_serially(std::span<const float> values, float m, std::uint8
 }
 
 void encode_quintets(std::span<const float> values, float m, int threads, std::uint8_t* out) {
-  constexpr std::size_t kPart = kPartBytes * kDigitsAByte;
+  constexpr std::size_t kPart = kQuintetsAPart * kDigitsAByte;
   parallel_for(threads, buckets_of(values.size(), kPart), [&](std::size_t part) {
     const auto mine = values.subspan(part * kPart, std::min(kPart, values.size() - part * kPart));
-    for_each_tile(
-        mine, [&](std::span<const float> tile, std::size_t at) { encode_tile(tile, m, out + part * kPartBytes + at); });
+    for_each_tile(mine, [&](std::span<const float> tile, std::size_t at) {
+      encode_tile(tile, m, out + part * kQuintetsAPart + at);
+    });
   });
 }
 
 std::uint8_t* encode_in_parallel(std::span<const float> values, float m, int threads, std::uint8_t* out) {
   PoolVector<std::uint8_t> quintets(quintets_of(values.size()));
   encode_quintets(values, m, threads, quintets.data());
-  return write_zero_runs(quintets, kPartBytes, threads, out);
+  return write_zero_runs(quintets, kQuintetsAPart, threads, out);
 }
 
 }  // namespace
@@ -89,7 +90,7 @@ Buffer encode_three_lc(const ValueCodec& codec, std::span<const float> values, c
   return buffer.slice(0, kFrontBytes + static_cast<std::size_t>(end - out));
 }
 
-void decode_three_lc(std::span<const std::byte> bytes, std::span<float> values) {
+void decode_three_lc(std::span<const std::byte> bytes, std::span<float> values, int threads) {
   if (bytes.size() < kFrontBytes) reject_values("three_lc", "the message ends before its parameters do");
   const auto zero_runs = load_at<std::uint8_t>(bytes, kZeroRunsAt);
   if (zero_runs > 1 || load_at<std::uint16_t>(bytes, kReservedAt) != 0 || bytes[kReservedAt + 2] != std::byte{0}) {
@@ -97,9 +98,9 @@ void decode_three_lc(std::span<const std::byte> bytes, std::span<float> values) 
   }
   const QuintetTable table(load_scale("three_lc", bytes, kScaleAt));
   const auto body = bytes.subspan(kFrontBytes);
-  if (zero_runs == 1) return read_zero_runs(body, table, values);
+  if (zero_runs == 1) return read_zero_runs(body, table, values, threads);
   expect_bytes("three_lc", body, quintets_of(values.size()));
-  decode_quintets("three_lc", body, table, values);
+  decode_quintets("three_lc", body, table, values, threads);
 }
 
 }  // namespace tulle

@@ -44,10 +44,10 @@ Buffer encode_three_value_stochastic(const ValueCodec& codec, std::span<const fl
   return buffer;
 }
 
-void decode_three_value_stochastic(std::span<const std::byte> bytes, std::span<float> values) {
+void decode_three_value_stochastic(std::span<const std::byte> bytes, std::span<float> values, int threads) {
   expect_bytes("three_value_stochastic", bytes, kFrontBytes + quintets_of(values.size()));
   const QuintetTable table(load_scale("three_value_stochastic", bytes, 0));
-  decode_quintets("three_value_stochastic", bytes.subspan(kFrontBytes), table, values);
+  decode_quintets("three_value_stochastic", bytes.subspan(kFrontBytes), table, values, threads);
 }
 
 }  // namespace tulle

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <limits>
 #include <string>
 
 #include "tulle/base/error.hpp"
@@ -9,6 +10,8 @@
 
 namespace tulle {
 namespace {
+
+constexpr std::string_view kAllValues = "all";  // a bucket
 
 [[noreturn]] void refuse(const std::string& why) { throw Error(ErrorKind::bad_input, why); }
 
@@ -25,6 +28,10 @@ T number_of(std::string_view option, std::string_view text) {
 bool switch_of(std::string_view option, std::string_view text) {
   if (text != "on" && text != "off") refuse(fmt::format("option '{}' is '{}', expected on or off", option, text));
   return text == "on";
+}
+
+std::uint32_t bucket_of(std::string_view text) {
+  return text == kAllValues ? kWholeArray : number_of<std::uint32_t>("bucket", text);
 }
 
 ScaleNorm norm_of(std::string_view text) {
@@ -68,10 +75,20 @@ void set_option(ValueCodec& codec, const ValueCodecRow& row, std::string_view te
   }
   const std::string_view value = text.substr(equals + 1);
   if (option == "bits") codec.bits = number_of<int>(option, value);
-  if (option == "bucket") codec.bucket = number_of<std::uint32_t>(option, value);
+  if (option == "bucket") codec.bucket = bucket_of(value);
   if (option == "norm") codec.norm = norm_of(value);
+  if (option == "sigma") codec.sigma = number_of<double>(option, value);
   if (option == "s") codec.sparsity = number_of<double>(option, value);
   if (option == "zero_runs") codec.zero_runs = switch_of(option, value);
+}
+
+void validate_bits(const ValueCodec& codec) {
+  const bool takes_any = codec.coding == ValueCoding::codebook;
+  if (takes_any && (codec.bits < 2 || codec.bits > 8)) refuse(fmt::format("bits is {}, expected 2 to 8", codec.bits));
+  if (takes_any || !takes(row_of(codec.coding), "bits")) return;
+  if (codec.bits != 2 && codec.bits != 4 && codec.bits != 8) {
+    refuse(fmt::format("bits is {}, expected 2, 4 or 8", codec.bits));
+  }
 }
 
 }  // namespace
@@ -98,8 +115,9 @@ std::string to_string(const ValueCodec& codec) {
     if (takes(row, option)) text += fmt::format("{}{}={}", text.empty() ? ":" : ",", option, value);
   };
   append("bits", codec.bits);
-  append("bucket", codec.bucket);
+  append("bucket", codec.bucket == kWholeArray ? std::string(kAllValues) : fmt::to_string(codec.bucket));
   append("norm", to_string(codec.norm));
+  append("sigma", codec.sigma);
   append("s", codec.sparsity);
   append("zero_runs", codec.zero_runs ? "on" : "off");
   return std::string(row.name) + text;
@@ -107,15 +125,16 @@ std::string to_string(const ValueCodec& codec) {
 
 void validate(const ValueCodec& codec) {
   const ValueCodecRow& row = row_of(codec.coding);
-  if (takes(row, "bits") && codec.bits != 2 && codec.bits != 4 && codec.bits != 8) {
-    refuse(fmt::format("bits is {}, expected 2, 4 or 8", codec.bits));
-  }
+  validate_bits(codec);
   if (takes(row, "bucket") && codec.bucket == 0) refuse("bucket is 0, expected 1 or more");
   if (takes(row, "norm") && codec.norm != ScaleNorm::l2 && codec.norm != ScaleNorm::max) {
     refuse(fmt::format("norm is {}, expected l2 or max", static_cast<int>(codec.norm)));
   }
   if (takes(row, "s") && !(codec.sparsity >= 1 && codec.sparsity < 2)) {
     refuse(fmt::format("s is {}, expected 1 or more and less than 2", codec.sparsity));
+  }
+  if (takes(row, "sigma") && !(codec.sigma > 0 && codec.sigma <= std::numeric_limits<double>::max())) {
+    refuse(fmt::format("sigma is {}, expected a number above 0", codec.sigma));
   }
   if (codec.threads < 0) refuse(fmt::format("threads is {}, expected 0 or more", codec.threads));
 }

@@ -33,6 +33,8 @@ constexpr ValueCodecRow kValueCodecs[] = {
      "Seide et al. 2014; 3LC, Table 1", "bucket", one_bit_mqe_bytes, encode_one_bit_mqe, decode_one_bit_mqe},
     {"same_sign_mean", ValueCoding::same_sign_mean, Fidelity::biased, "values of one sign as their mean",
      "RedSync, section 5.2.3", "", same_sign_mean_bytes, encode_same_sign_mean, decode_same_sign_mean},
+    {"codebook", ValueCoding::codebook, Fidelity::biased, "2^bits bins around the mean, each as the mean of its values",
+     "INTELLECT-1; SparseLoCo", "bits, sigma", codebook_bytes, encode_codebook, decode_codebook},
 };
 
 const ValueCodecRow* find_row(ValueCoding coding) {
@@ -134,6 +136,10 @@ std::string_view to_string(Fidelity fidelity) {
   return "unknown";
 }
 
+bool keeps_zeros(ValueCoding coding) {
+  return coding != ValueCoding::one_bit_mqe && coding != ValueCoding::same_sign_mean && coding != ValueCoding::codebook;
+}
+
 void throw_not_finite(std::string_view coding, std::span<const float> values) {
   std::size_t i = 0;
   while (std::isfinite(values[i])) ++i;
@@ -153,7 +159,7 @@ Buffer encode_values(const ValueCodec& codec, ValueType type, const Buffer& valu
 }
 
 Buffer decode_values(ValueCoding coding, ValueType type, std::span<const std::byte> bytes, std::uint64_t count,
-                     Buffer landing) {
+                     Buffer landing, int threads) {
   if (carries_as_is(coding, type)) return copy_as_is(coding, type, bytes, count, std::move(landing));
   const ValueCodecRow* const row = find_row(coding);
   if (row == nullptr) reject_values("unknown", fmt::format("{} is no value coding", static_cast<int>(coding)));
@@ -161,11 +167,11 @@ Buffer decode_values(ValueCoding coding, ValueType type, std::span<const std::by
   validate_count(coding, bytes, count);
   Buffer values = landing_of(count * size_of(type), std::move(landing));
   if (type == ValueType::f32) {
-    row->decode(bytes, {reinterpret_cast<float*>(values.data_for_landing()), count});
+    row->decode(bytes, {reinterpret_cast<float*>(values.data_for_landing()), count}, threads);
     return values;
   }
   Buffer floats = Buffer::allocate(count * sizeof(float));
-  row->decode(bytes, floats.as_mutable<float>());
+  row->decode(bytes, floats.as_mutable<float>(), threads);
   narrow(floats.as<float>(), type, values.data_for_landing());
   return values;
 }

@@ -16,7 +16,7 @@ namespace tulle {
 #define TULLE_DECLARE_VALUE_CODING(name)                                                                \
   std::uint64_t name##_bytes(const ValueCodec& codec, std::uint64_t count);                             \
   Buffer encode_##name(const ValueCodec& codec, std::span<const float> values, const RoundingKey& key); \
-  void decode_##name(std::span<const std::byte> bytes, std::span<float> values);
+  void decode_##name(std::span<const std::byte> bytes, std::span<float> values, int threads);
 TULLE_DECLARE_VALUE_CODING(f32)
 TULLE_DECLARE_VALUE_CODING(f16)
 TULLE_DECLARE_VALUE_CODING(bf16)
@@ -26,6 +26,7 @@ TULLE_DECLARE_VALUE_CODING(three_value_stochastic)
 TULLE_DECLARE_VALUE_CODING(three_lc)
 TULLE_DECLARE_VALUE_CODING(one_bit_mqe)
 TULLE_DECLARE_VALUE_CODING(same_sign_mean)
+TULLE_DECLARE_VALUE_CODING(codebook)
 #undef TULLE_DECLARE_VALUE_CODING
 
 [[noreturn]] inline void reject_values(std::string_view coding, const std::string& why) {

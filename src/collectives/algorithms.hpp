@@ -1,7 +1,7 @@
 // The coroutine and the cost function of every row: one file each, all of the same two signatures.
 #pragma once
 
-#include "tulle/collectives/algorithm.hpp"
+#include "tulle/collectives/registry.hpp"
 
 namespace tulle {
 

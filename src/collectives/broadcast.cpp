@@ -11,7 +11,8 @@
 #include "collectives/cost.hpp"
 #include "collectives/exchange.hpp"
 #include "collectives/patterns/binomial.hpp"
-#include "collectives/patterns/bruck.hpp"
+#include "collectives/tree.hpp"
+#include "comm/bruck.hpp"
 
 namespace tulle::algorithms {
 Task<Outcome> broadcast(Operation& operation, Payload& payload, const CallOptions& options, AlgorithmState*) {

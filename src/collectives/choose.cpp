@@ -16,8 +16,9 @@
 namespace tulle {
 namespace {
 
-// A trial goes on unless it turns out to be a mistake by this much: what is known of the data may have changed.
-constexpr double kEndsATrial = 4, kEndsTheFirst = 1.5;
+// A trial goes on unless it turns out to be a mistake by this much: what is known of the data may have changed. The
+// first ends as soon as costs know better, because nothing else is known yet.
+constexpr double kEndsATrial = 4, kEndsTheFirst = 1.1;
 
 struct Candidate {
   const Algorithm* row = nullptr;
@@ -44,7 +45,7 @@ struct Hopefuls {
 
 bool can_serve(const Algorithm& algorithm, const RowNeeds& needs) {
   return algorithm.kind == needs.kind && algorithm.takes == needs.takes && algorithm.needs == Needs::messages &&
-         (!needs.coded_values || algorithm.codes_values);
+         (!needs.coded_values || algorithm.codes_values) && (!needs.input || algorithm.input == *needs.input);
 }
 
 const Algorithm& choose(const RowNeeds& needs, const CostInput& input, const Experience& experience) {
@@ -75,7 +76,7 @@ const Algorithm& choose(const RowNeeds& needs, const CostInput& input, const Exp
   const Candidate& hopeful = hopefuls.besides(best);
   if (!best.is_known || hopeful.hope >= best.seconds) return *best.row;
   const double price = (hopeful.is_known ? 1 : kTrialCalls) * (hopeful.seconds - best.seconds);
-  return may_spend(experience, price) ? *hopeful.row : *best.row;
+  return may_spend(experience, price, best.seconds) ? *hopeful.row : *best.row;
 }
 
 }  // namespace tulle

@@ -9,7 +9,7 @@
 //   data      (P−1)/P·N values through each port for blocks of N/P; (P−1)·N where streams are whole
 
 #include "collectives/algorithms.hpp"
-#include "collectives/blocks.hpp"
+#include "collectives/block_order.hpp"
 #include "collectives/cost.hpp"
 #include "collectives/gather.hpp"
 

@@ -12,16 +12,19 @@
 #include "collectives/cost.hpp"
 #include "collectives/gather.hpp"
 #include "collectives/patterns/fold.hpp"
+#include "collectives/split.hpp"
+#include "collectives/steps.hpp"
 #include "tulle/collectives/collectives.hpp"
 
 namespace tulle::algorithms {
 namespace {
 
-constexpr Step kFoldStep = 0, kResultStep = 1, kFirstRound = 2;
-constexpr Step kGatherStep = kFirstRound + 32;  // halving uses at most 31 steps
+constexpr Step kFoldStep = 0, kResultStep = after_message(kFoldStep), kFirstRound = after_message(kResultStep),
+               kGatherStep = after_rounds(kFirstRound);
 
-// Halving over the core ranks: the blocks [first, first + count) are this rank's to reduce.
-Task<Part> halve(Exchange& exchange, Part sum, const patterns::Fold& fold) {
+// Halving over the core ranks: the blocks [first, first + count) are this rank's to reduce. The last is summed in its
+// place in the result.
+Task<Part> halve(Exchange& exchange, Part sum, const patterns::Fold& fold, const Buffer& result) {
   int first = 0;
   Step step = kFirstRound;
   for (int distance = fold.core_size() / 2; distance >= 1; distance /= 2, ++step) {
@@ -33,12 +36,13 @@ Task<Part> halve(Exchange& exchange, Part sum, const patterns::Fold& fold) {
     const int kept = keeps_lower ? first : first + distance;
     const int given = keeps_lower ? first + distance : first;
     const int partner = fold.rank_of(fold.core_rank() ^ distance);
-    exchange.send(partner, step, {slice(sum.stream, half(given)), 0, {}, sum.last_call});
+    exchange.send(partner, step, {slice(sum.stream, half(given)), 0});
     Incoming message = co_await exchange.operation().receive(partner, step);
-    Part theirs = exchange.open(std::move(message));
-    Part mine{slice(sum.stream, half(kept)), sum.contributed, {}, sum.last_call};
-    sum = keeps_lower ? exchange.reduce(std::move(mine), std::move(theirs))
-                      : exchange.reduce(std::move(theirs), std::move(mine));
+    Part operands[] = {{slice(sum.stream, half(kept)), sum.contributed}, exchange.open(std::move(message))};
+    if (!keeps_lower) std::swap(operands[0], operands[1]);
+    sum = distance > 1
+              ? exchange.reduce(std::move(operands[0]), std::move(operands[1]))
+              : exchange.reduce_many(operands, LayoutChoice::dense, exchange.block_of_result(result, half(kept)));
     first = kept;
   }
   co_return sum;
@@ -46,7 +50,7 @@ Task<Part> halve(Exchange& exchange, Part sum, const patterns::Fold& fold) {
 
 Task<Part> halve_and_gather(Exchange& exchange, Part mine, const patterns::Fold& fold) {
   Buffer result = exchange.make_dense_result(kGatherStep, mine.stream.is_phantom());
-  Part block = co_await halve(exchange, std::move(mine), fold);
+  Part block = co_await halve(exchange, std::move(mine), fold, result);
   const auto rank_of = [](const void* context, int member) {
     return static_cast<const patterns::Fold*>(context)->rank_of(member);
   };
@@ -61,6 +65,7 @@ Task<Outcome> dense_rabenseifner(Operation& operation, Payload& payload, const C
   Exchange exchange(operation, payload.stream, options);
   const patterns::Fold fold(exchange.rank(), exchange.size());
   Part mine = exchange.dense_contribution(payload.stream);
+  if (exchange.size() == 1) co_return exchange.outcome(std::move(mine));
 
   if (fold.is_extra()) {
     exchange.send(fold.partner(), kFoldStep, mine);
@@ -77,11 +82,12 @@ Task<Outcome> dense_rabenseifner(Operation& operation, Payload& payload, const C
 }
 
 double dense_rabenseifner_cost(const CostInput& input) {
-  double seconds = densify_seconds(input) + patterns::Fold::extra_depth(input.ranks) *
-                                                message_seconds(input.profile, input.dimension * input.value_bytes);
+  const double bytes = input.dimension * input.value_bytes;
+  double seconds = densify_seconds(input) + fold_seconds(input, bytes, bytes / 2, bytes);
+  if (patterns::Fold::extra_depth(input.ranks) > 0) seconds += dense_pair_seconds(input, input.dimension);
   double extent = input.dimension / 2;
   for (int distance = 1; 2 * distance <= input.ranks; distance *= 2, extent /= 2) {
-    seconds += 2 * exchange_seconds(input.profile, extent * input.value_bytes) + dense_seconds(input, extent);
+    seconds += 2 * exchange_seconds(input.profile, extent * input.value_bytes) + dense_pair_seconds(input, extent);
   }
   return seconds;
 }

@@ -21,10 +21,13 @@ Task<Outcome> dense_recursive_double(Operation& operation, Payload& payload, con
 }
 
 double dense_recursive_double_cost(const CostInput& input) {
-  double rounds = patterns::Fold::extra_depth(input.ranks);
-  for (int distance = 1; 2 * distance <= input.ranks; distance *= 2) rounds += 1;
-  return densify_seconds(input) + rounds * (exchange_seconds(input.profile, input.dimension * input.value_bytes) +
-                                            dense_seconds(input, input.dimension));
+  const double bytes = input.dimension * input.value_bytes;
+  double seconds = densify_seconds(input) + fold_seconds(input, bytes, bytes, bytes);
+  if (patterns::Fold::extra_depth(input.ranks) > 0) seconds += dense_pair_seconds(input, input.dimension);
+  for (int distance = 1; 2 * distance <= input.ranks; distance *= 2) {
+    seconds += exchange_seconds(input.profile, bytes) + dense_pair_seconds(input, input.dimension);
+  }
+  return seconds;
 }
 
 }  // namespace tulle::algorithms

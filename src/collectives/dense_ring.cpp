@@ -25,13 +25,18 @@ constexpr std::uint64_t kSegmentBytes = 512 << 10;
 // Steps are numbered with 16 bits.
 constexpr std::uint64_t kMaxMessages = 60000;
 
+std::uint64_t segments_of(std::uint64_t block_bytes, std::uint64_t ranks) {
+  const std::uint64_t most = std::max<std::uint64_t>(1, kMaxMessages / (2 * ranks));
+  return std::clamp<std::uint64_t>(block_bytes / kSegmentBytes, 1, most);
+}
+
 class Ring {
  public:
-  Ring(Exchange& exchange, const Part& input) : exchange_(exchange), input_(input) {
+  Ring(Exchange& exchange, const Part& input)
+      : exchange_(exchange),
+        input_(input),
+        segments_(segments_of(exchange.dimension() / ranks() * size_of(exchange.type()), ranks())) {
     if (2 * ranks() > kMaxMessages) throw Error(ErrorKind::unsupported, "dense_ring goes round at most 30000 ranks");
-    const std::uint64_t block_bytes = exchange.dimension() / ranks() * size_of(exchange.type());
-    const std::uint64_t most = std::max<std::uint64_t>(1, kMaxMessages / (2 * ranks()));
-    segments_ = std::clamp<std::uint64_t>(block_bytes / kSegmentBytes, 1, most);
   }
 
   int segments() const { return static_cast<int>(segments_); }
@@ -84,7 +89,8 @@ Task<Part> run_ring(Exchange& exchange, const Part& input) {
       }
       if (step < last_step) exchange.send(ring.right(), ring.message_number(step, segment), part);
       if (step >= last_reduction) {
-        blocks[static_cast<std::size_t>(block * ring.segments() + segment)] = std::move(part);
+        const auto place = static_cast<std::size_t>(block) * static_cast<std::size_t>(ring.segments());
+        blocks[place + static_cast<std::size_t>(segment)] = std::move(part);
       }
     }
   }
@@ -101,12 +107,18 @@ Task<Outcome> dense_ring(Operation& operation, Payload& payload, const CallOptio
   co_return exchange.outcome(std::move(sum));
 }
 
+// The slowest of wire, processor and a segment's way hides the others: what one step of the ring takes.
 double dense_ring_cost(const CostInput& input) {
   if (input.ranks == 1) return densify_seconds(input);
-  const double block = input.dimension / input.ranks;
-  const double steps = 2.0 * (input.ranks - 1);
-  return densify_seconds(input) + steps * message_seconds(input.profile, block * input.value_bytes) +
-         dense_seconds(input, block * steps / 2);
+  const double block = input.dimension / input.ranks, block_bytes = block * input.value_bytes;
+  const auto segments = static_cast<double>(
+      segments_of(static_cast<std::uint64_t>(block_bytes), static_cast<std::uint64_t>(input.ranks)));
+  const double wire = block_bytes * input.profile.beta_seconds_per_byte;
+  const auto step_seconds = [&](double computing) {
+    return std::max({wire, computing, input.profile.alpha_seconds + (wire + computing) / segments});
+  };
+  return densify_seconds(input) +
+         (input.ranks - 1) * (step_seconds(dense_pair_seconds(input, block)) + step_seconds(0));
 }
 
 }  // namespace tulle::algorithms

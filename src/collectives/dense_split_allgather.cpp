@@ -21,9 +21,10 @@ Task<Outcome> dense_split_allgather(Operation& operation, Payload& payload, cons
 }
 
 double dense_split_allgather_cost(const CostInput& input) {
-  const double block = input.dimension / input.ranks;
+  const double block = input.dimension / input.ranks, coding = value_coding_seconds(input, block);
   return densify_seconds(input) + split_seconds(input, block * input.value_bytes) +
-         dense_seconds(input, block * input.ranks) + gather_seconds(input, block * input.coded_value_bytes);
+         dense_seconds(input, input.dimension) + coding +
+         gather_seconds(input, block * input.coded_value_bytes, coding);
 }
 
 }  // namespace tulle::algorithms

@@ -22,10 +22,12 @@ Task<Outcome> dsar_split_allgather(Operation& operation, Payload& payload, const
 }
 
 double dsar_split_allgather_cost(const CostInput& input) {
-  const double block = input.dimension / input.ranks;
-  return split_seconds(input, input.stream_bytes(input.nnz / input.ranks, block)) +
-         merge_seconds(input, input.ranks, input.nnz / input.ranks) + input.coding_seconds(input.nnz, input.dimension) +
-         dense_seconds(input, block) + gather_seconds(input, block * input.coded_value_bytes);
+  const double ranks = input.ranks, others = (ranks - 1) / ranks;
+  const double block = input.dimension / ranks, nnz = input.nnz / ranks;
+  const double coding = value_coding_seconds(input, block);
+  return split_seconds(input, input.contribution_bytes(nnz, block)) +
+         others * input.coding_seconds(input.nnz, input.dimension) + reduce_to_dense_seconds(input, ranks, nnz, block) +
+         coding + gather_seconds(input, block * input.coded_value_bytes, coding);
 }
 
 }  // namespace tulle::algorithms

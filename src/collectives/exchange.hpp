@@ -5,11 +5,10 @@
 #include <span>
 
 #include "collectives/index_choice.hpp"
-#include "collectives/patterns/binomial.hpp"
 #include "tulle/codec/frame.hpp"
-#include "tulle/collectives/algorithm.hpp"
+#include "tulle/collectives/registry.hpp"
 #include "tulle/comm/operation.hpp"
-#include "tulle/stream/reduce.hpp"
+#include "tulle/stream/reduction.hpp"
 
 namespace tulle {
 
@@ -17,19 +16,23 @@ namespace tulle {
 /// all ranks refuse together.
 inline constexpr std::uint64_t kDenseDimensionLimit = std::uint64_t{1} << 32;
 
-/// A stream on its way to the result, how many non-zeros were reduced into it, and how long the call before this one
-/// took on the slowest of the ranks that they come from.
+/// A stream on its way to the result, and how many non-zeros were reduced into it.
 struct Part {
   AnyStream stream;
   std::uint64_t contributed = 0;
   Segments frame = {};  ///< where it is encoded already
-  Ticks last_call = 0;
+};
+
+/// The ranks that lose the same values, and which of them this one is: each keeps its share.
+struct Sharers {
+  int index = 0;
+  int count = 1;
 };
 
 /// The ranks that code the same values: they round alike, as `rank` would alone, and share what is lost.
 struct Coders {
   int rank;
-  int count;
+  Sharers sharers;
 };
 
 class Ledger;
@@ -60,11 +63,18 @@ class Exchange {
   PoolVector<Part> open(Incoming message, std::span<const Range> ranges);
   /// The part as it arrives elsewhere: with a value coding its values are the decoded ones, so that the sender goes on
   /// with what everyone else gets. Encoded once; send() and gather_parts() use that. `step` tells roundings apart.
-  Part with_coded_values(Part part, Step step) { return with_coded_values(std::move(part), step, {rank(), 1}); }
-  Part with_coded_values(Part part, Step step, Coders coders);
-  /// The same for a contribution on its way to its owner, where the call asks for that.
-  Part with_coded_contribution(Part part, Step step) {
-    return codes_contributions_ ? with_coded_values(std::move(part), step) : part;
+  /// Dense values are decoded to `landing` where that is not empty; it may be where the part's own are.
+  Part with_coded_values(Part part, Step step, Buffer landing = {}) {
+    return with_coded_values(std::move(part), step, {rank(), {}}, std::move(landing));
+  }
+  Part with_coded_values(Part part, Step step, Coders coders, Buffer landing = {});
+  /// The same for a contribution on its way to its owner, and for an owner's sum, where the call asks for that.
+  Part with_coded_contribution(Part part, Step step, Buffer landing = {}) {
+    return coded_values_ != CodedValues::sums ? with_coded_values(std::move(part), step, std::move(landing)) : part;
+  }
+  Part with_coded_sum(Part part, Step step, Buffer landing = {}) {
+    const bool is_coded = coded_values_ != CodedValues::contributions;
+    return is_coded ? with_coded_values(std::move(part), step, std::move(landing)) : part;
   }
   /// Appends the part's frame to `segments`; returns its data bytes.
   std::uint64_t encode(const Part& part, Segments& segments) const;
@@ -75,7 +85,7 @@ class Exchange {
   Part decode(int from, std::span<const Buffer>& segments, const PairLanding& landing = {});
 
   Part reduce(Part lower, Part higher);
-  /// Without a rule, layouts follow the coded sizes.
+  /// Without a rule, layouts follow the sizes on the wire.
   Part reduce_many(std::span<const Part> parts, std::optional<LayoutRule> rule = {}, Buffer landing = {});
   Part concatenate(std::span<const Part> blocks, std::optional<LayoutRule> rule = {}, JoinLanding landing = {});
 
@@ -83,8 +93,9 @@ class Exchange {
   /// in their place there; what arrives before is not final and must not be.
   Buffer make_dense_result(Step first_final_step, bool phantom);
   Buffer block_of_result(const Buffer& result, Range range) const;
-  /// Where sums become dense unless a row says otherwise.
+  /// Where sums become dense unless a row says otherwise; of sums whose values are coded before they travel.
   const LayoutRule& layout_rule() const { return layout_rule_; }
+  const LayoutRule& coded_layout_rule() const { return coded_layout_rule_; }
 
   Outcome outcome(Part result) const;
   /// The same of a row that takes an accumulator.
@@ -92,57 +103,22 @@ class Exchange {
 
  private:
   Exchange(Operation& operation, ValueType type, std::uint64_t dimension, const CallOptions& options);
-  FrameLabel label_of(const Part& part) const {
-    return {expectation_.op, expectation_.sequence, part.contributed, std::max(part.last_call, operation_.last_call())};
-  }
+  FrameLabel label_of(const Part& part) const { return {expectation_.op, expectation_.sequence, part.contributed}; }
 
   Operation& operation_;
   Op op_;
   FrameExpectation expectation_;
   IndexChoice index_choice_;
   ValueCodec value_codec_;
-  bool codes_contributions_;
+  CodedValues coded_values_;
   RoundingKey rounding_;
   LayoutRule layout_rule_;
+  LayoutRule coded_layout_rule_;
   Ledger* ledger_ = nullptr;
   Buffer dense_result_;
   Step first_final_step_ = 0;
+  std::optional<Operation::Landing> landing_;
 };
-
-/// Who owns what: equal blocks, or regions between the P + 1 `cuts`.
-struct Blocks {
-  std::uint64_t dimension = 0;
-  int ranks = 1;
-  std::span<const std::uint64_t> cuts;
-
-  Range of(int rank) const;
-};
-
-/// The ranks that take part where not all do, numbered from 0.
-struct Members {
-  int rank;  ///< this rank's number
-  int size;
-  int (*rank_of)(const void* context, int member);
-  const void* context;
-
-  static Members all(const Exchange& exchange);
-  int operator[](int member) const { return rank_of(context, member); }
-  /// `size` where the rank is none of them.
-  int number_of(int rank) const;
-};
-
-/// Sends every rank its block of `mine` and reduces what arrives for this rank's own, in rank order.
-/// P−1 messages each way, one after the other nowhere. A dense block is made inside `result` where that is given.
-Task<Part> split_and_reduce(Exchange& exchange, Part mine, Step step, Members members,
-                            std::optional<LayoutRule> rule = {}, Buffer result = {},
-                            std::span<const std::uint64_t> cuts = {});
-Task<Part> split_and_reduce(Exchange& exchange, Part mine, Step step, std::optional<LayoutRule> rule = {},
-                            Buffer result = {}, std::span<const std::uint64_t> cuts = {});
-
-/// Sends the part to the rank's children, those with the largest subtrees first.
-void pass_down(Exchange& exchange, const patterns::Binomial& tree, const Part& part, Step step);
-/// The part that came from the parent, after it was passed on as it came.
-Part open_and_pass_down(Exchange& exchange, const patterns::Binomial& tree, Incoming message, Step step);
 
 /// Of a frame's arrays, which follow its head.
 std::uint64_t bytes_of_body(std::span<const Buffer> frame);

@@ -9,21 +9,21 @@ namespace {
 
 constexpr double kTicksPerSecond = 1e7;
 // The first call of a row pays for connections and memory and is not counted; what the last took is told by the next.
-constexpr std::uint32_t kTrialRatios = kTrialCalls - 2;
+constexpr std::uint32_t kTrialRatios = 1;
 // Calls that decide each; later the row is only now and then weighed against the others.
 constexpr std::uint64_t kEarlyCalls = 32, kDecideEvery = 16;
-// Of the time spent, what may go to learning.
-constexpr double kLearningShare = 0.04;
-// How far times may be from what a row takes in the long run: a row that nobody tried, and one with a single ratio.
-constexpr double kDoubtUntried = 0.75, kDoubtOnce = 1;
+// What may go to learning: of the time spent, and at once, in calls of the best row. More would show in the first ten
+// calls; with less a row that promises nearly as much would wait for dozens.
+constexpr double kLearningShare = 0.04, kLearningCredit = 0.5;
+// How far times may be from what a row takes in the long run, as a share: of a row that nobody tried, or once.
+constexpr double kDoubt = 0.75;
 // After so many calls of other rows, what is known of one counts half.
 constexpr double kHalfLife = 512;
-// How many times better than the known rows an untried one is thought to meet its expected time.
-constexpr double kMostDoubt = 2;
 // A call that took longer than this many of the fastest row's was disturbed, and is not the trial's fault.
 constexpr double kDisturbed = 10;
-// Beyond this change of the data, ratios say nothing any more.
-constexpr double kSameData = 2;
+// Beyond these changes of the data, ratios say little, and nothing any more. A training loop drifts past the first
+// again and again; what slowed a row down there does so here.
+constexpr double kSameData = 2, kOtherData = 16;
 
 double median_of(std::span<const float> ratios) {
   std::array<float, Experience::kRemembered> sorted{};
@@ -45,15 +45,32 @@ Experience::Row& row_of(Experience& experience, std::uint8_t number) {
 
 bool is_known(const Experience::Row& row) { return row.known >= kTrialRatios; }
 
-// A row that nobody tried is given the benefit of the doubt: what slows the known rows down may not concern it. But
-// where everything takes many times as long as expected, the machine is to blame, and costs still tell rows apart.
+// A row that nobody tried is thought to be off by as much as the best that was: where things take longer than expected
+// the machine is to blame, and costs still tell rows apart. That it may be better is what its hope says, and the budget
+// decides; a promise needs no budget.
 double guess(const Experience& experience) {
   double lowest = 0;
   for (const Experience::Row& row : experience.rows) {
     if (row.known == 0) continue;
     lowest = lowest == 0 ? row.correction : std::min(lowest, row.correction);
   }
-  return lowest == 0 ? 1 : std::max(std::min(1.0, lowest), lowest / kMostDoubt);
+  return lowest == 0 ? 1 : lowest;
+}
+
+bool differ_by(double factor, double one, double other) { return one > factor * other || other > factor * one; }
+
+// Keeps one ratio of each row. What was spent before does not count: there is something to learn again, and every call
+// decides anew for a while.
+void start_anew(Experience& experience, double nnz) {
+  if (differ_by(kOtherData, nnz, experience.nnz)) experience = {};
+  for (Experience::Row& row : experience.rows) {
+    row.known = std::min<std::uint32_t>(row.known, 1);
+    row.ratios[0] = static_cast<float>(row.correction);
+    row.last_call = 0;
+  }
+  experience.calls = 0;
+  experience.nnz = nnz;
+  experience.spent_seconds = experience.learning_seconds = 0;
 }
 
 double typical_seconds(const Experience::Row& row) { return row.correction * row.expected_seconds; }
@@ -80,14 +97,15 @@ void book(Experience& experience, double seconds) {
 
 Verdict verdict_on(const Experience& experience, std::uint8_t number) {
   const auto row = std::ranges::find(experience.rows, number, &Experience::Row::number);
-  if (row == experience.rows.end() || !is_known(*row)) return {guess(experience), 1 - kDoubtUntried, false};
+  if (row == experience.rows.end() || !is_known(*row)) return {guess(experience), 1 - kDoubt, false};
   const double age = static_cast<double>(experience.calls - row->last_call);
   const double remembered = std::min<double>(row->known, Experience::kRemembered) / (1 + age / kHalfLife);
-  return {row->correction, 1 - kDoubtOnce / std::sqrt(std::max(1.0, remembered)), true};
+  return {row->correction, 1 - kDoubt / std::sqrt(std::max(1.0, remembered)), true};
 }
 
-bool may_spend(const Experience& experience, double seconds) {
-  return seconds <= 0 || experience.learning_seconds + seconds <= kLearningShare * experience.spent_seconds;
+bool may_spend(const Experience& experience, double seconds, double best_seconds) {
+  const double budget = kLearningShare * experience.spent_seconds + kLearningCredit * best_seconds;
+  return seconds <= 0 || experience.learning_seconds + seconds <= budget;
 }
 
 std::uint8_t on_trial(const Experience& experience) {
@@ -105,15 +123,13 @@ std::uint8_t settled_on(const Experience& experience) {
 }
 
 void note_call(Experience& experience, const CallNote& call) {
-  if (call.nnz > kSameData * experience.nnz || experience.nnz > kSameData * call.nnz) {
-    experience = {};
-    experience.nnz = call.nnz;
-  } else if (experience.last_row != 0 && call.last_call > 0 && experience.last_expected_seconds > 0) {
+  if (experience.last_row != 0 && call.last_call > 0 && experience.last_expected_seconds > 0) {
     Experience::Row& last = row_of(experience, experience.last_row);
     const double seconds = call.last_call / kTicksPerSecond;
     if (last.calls > 1) note_ratio(last, seconds / experience.last_expected_seconds);
     book(experience, seconds);
   }
+  if (differ_by(kSameData, call.nnz, experience.nnz)) start_anew(experience, call.nnz);
   Experience::Row& row = row_of(experience, call.row);
   row.calls += 1;
   row.expected_seconds = call.expected_seconds;

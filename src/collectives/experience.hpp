@@ -1,7 +1,7 @@
 // What earlier calls teach auto: how much longer or shorter than expected a row takes here.
 #pragma once
 
-#include "tulle/collectives/algorithm.hpp"
+#include "tulle/collectives/registry.hpp"
 
 namespace tulle {
 
@@ -13,10 +13,10 @@ struct Verdict {
 };
 Verdict verdict_on(const Experience& experience, std::uint8_t number);
 
-/// A row that is not known is called so many times in a row.
-inline constexpr int kTrialCalls = 4;
-/// Whether so much time more than the best row takes may be spent to learn something.
-bool may_spend(const Experience& experience, double seconds);
+/// A row that is not known is called so many times in a row: the first pays for connections and memory.
+inline constexpr int kTrialCalls = 2;
+/// Whether `seconds` more than the best row takes, which needs `best_seconds` a call, may be spent to learn something.
+bool may_spend(const Experience& experience, double seconds, double best_seconds);
 /// The row whose trial is under way, or 0.
 std::uint8_t on_trial(const Experience& experience);
 
@@ -32,7 +32,8 @@ struct CallNote {
   bool is_chosen = true;  ///< else the caller asked for the row
 };
 
-/// Takes a call in. Forgets what was found for other numbers of non-zeros.
+/// Takes a call in. Of what was found for other numbers of non-zeros little is kept: one ratio a row, and none where
+/// they differ by much.
 void note_call(Experience& experience, const CallNote& call);
 
 Ticks to_ticks(double seconds);

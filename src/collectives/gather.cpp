@@ -3,17 +3,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "collectives/patterns/bruck.hpp"
+#include "collectives/split.hpp"
+#include "collectives/steps.hpp"
+#include "comm/bruck.hpp"
 
 namespace tulle {
 namespace {
-
-// Rounds of any number of ranks, and so the distance between the steps of parts that come alone.
-constexpr unsigned kMostRounds = 64;
-// Steps have 16 bits.
-constexpr int kMostMembersAlone = 1000;
-// A part is large where the wire takes this many latencies for it: one more at every hop then costs little.
-constexpr double kLatenciesOfLarge = 16;
 
 // A frame that is passed on as it came; only its head until then, where it comes alone.
 struct EncodedPart {
@@ -60,9 +55,7 @@ class Gathering {
 
   int rank_of(int member) const { return members_[member]; }
   int rank_after() const { return rank_of(member_at(1)); }
-  Step step_alone(int distance) const {
-    return static_cast<Step>(first_step_ + kMostRounds * static_cast<unsigned>(distance));
-  }
+  Step step_alone(int distance) const { return after(after_rounds(first_step_), static_cast<unsigned>(distance)); }
 
   void send(const patterns::BruckRound& round, Step step) {
     Segments bundle;
@@ -106,13 +99,13 @@ class Gathering {
     if (!is_sparse(rule)) return;
     whole_.indices = Buffer::allocate(first_pair_.back() * index_bytes(exchange_.dimension()));
     whole_.values = Buffer::allocate(first_pair_.back() * size_of(exchange_.type()));
-    exchange_.operation().land_with([this](Step step, std::span<const Buffer>, std::size_t segment,
-                                           std::uint64_t bytes) { return landing_for(step, segment, bytes); });
+    landing_.emplace(exchange_.operation(), [this](Step step, std::span<const Buffer>, std::size_t segment,
+                                                   std::uint64_t bytes) { return landing_for(step, segment, bytes); });
   }
 
   /// Messages that come from now on are not of this gather.
   JoinLanding take_whole() {
-    if (!whole_.indices.empty()) exchange_.operation().land_with({});
+    landing_.reset();
     return std::move(whole_);
   }
   PoolVector<Part> take_parts() { return std::move(parts_); }
@@ -124,10 +117,7 @@ class Gathering {
   Part& part_at(int distance) { return parts_[static_cast<std::size_t>(member_at(distance))]; }
 
   bool is_large(const EncodedPart& part) const {
-    const Profile& profile = exchange_.operation().profile();
-    const double wire_seconds = static_cast<double>(part.data_bytes) * profile.beta_seconds_per_byte;
-    const bool can_go_around = members_.size > 1 && members_.size <= kMostMembersAlone;
-    return can_go_around && wire_seconds >= kLatenciesOfLarge * profile.alpha_seconds;
+    return goes_around(exchange_.operation().profile(), static_cast<double>(part.data_bytes), members_.size);
   }
 
   // Returns the bytes of data that this adds.
@@ -173,8 +163,8 @@ class Gathering {
 
   // The values of a part that comes alone, where they are what the result has.
   Buffer landing_for(Step step, std::size_t segment, std::uint64_t bytes) {
-    const int distance = (step - first_step_) / static_cast<int>(kMostRounds);
-    const bool alone = distance >= 1 && distance < members_.size && step == step_alone(distance);
+    const int distance = step - step_alone(0);
+    const bool alone = distance >= 1 && distance < members_.size;
     if (!alone || segment != 2 || at(distance).head.value_coding != ValueCoding::raw) return {};
     Buffer values = landing_of(distance).values;
     return values.size() == bytes ? values : Buffer();
@@ -187,6 +177,7 @@ class Gathering {
   PoolVector<Part> parts_;         // by member
   JoinLanding whole_;
   PoolVector<std::uint64_t> first_pair_;  // of each member's block in the whole, and their number
+  std::optional<Operation::Landing> landing_;
 };
 
 Task<> exchange_small_parts(Exchange& exchange, Gathering& gathering, Step first_step, const Members& members) {
@@ -211,6 +202,13 @@ Task<> receive_large_parts(Exchange& exchange, Gathering& gathering, const Membe
 }
 
 }  // namespace
+
+bool goes_around(const Profile& profile, double bytes, int members) {
+  constexpr double kLatenciesOfLarge = 16;  // one more at every hop then costs little
+  const double wire_seconds = bytes * profile.beta_seconds_per_byte;
+  const bool can_go_around = members > 1 && members <= kMostMembersAlone;
+  return can_go_around && wire_seconds >= kLatenciesOfLarge * profile.alpha_seconds;
+}
 
 Task<PoolVector<Part>> gather_parts(Exchange& exchange, Part mine, Step first_step, Members members) {
   Gathering gathering(exchange, std::move(mine), first_step, members);

@@ -12,10 +12,14 @@
 #pragma once
 
 #include "collectives/exchange.hpp"
+#include "collectives/split.hpp"
 
 namespace tulle {
 
-/// Everyone's part, by member. Uses the steps `first_step` + i + 64·j with i below ⌈log2 P⌉ and j below P.
+/// Whether a part of `bytes` is large: it goes from member to member by itself, and not in the rounds of the others.
+bool goes_around(const Profile& profile, double bytes, int members);
+
+/// Everyone's part, by member. Uses the steps from `first_step` up to after_gather(first_step).
 Task<PoolVector<Part>> gather_parts(Exchange& exchange, Part mine, Step first_step, Members members);
 Task<PoolVector<Part>> gather_parts(Exchange& exchange, Part mine, Step first_step);
 

@@ -13,13 +13,15 @@
 #include "collectives/cost.hpp"
 #include "collectives/ledger.hpp"
 #include "collectives/patterns/binomial.hpp"
-#include "collectives/patterns/bruck.hpp"
+#include "collectives/steps.hpp"
+#include "collectives/tree.hpp"
+#include "comm/bruck.hpp"
 #include "tulle/select/top_k.hpp"
 
 namespace tulle::algorithms {
 namespace {
 
-constexpr Step kUpStep = 0, kDownStep = 1;
+constexpr Step kUpStep = 0, kDownStep = after_message(kUpStep);
 
 AnyStream merge_and_keep(Exchange& exchange, Ledger& ledger, AnyStream mine, Part theirs, std::uint64_t k) {
   const Part operands[] = {{std::move(mine), 0, {}}, std::move(theirs)};

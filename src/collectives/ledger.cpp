@@ -1,15 +1,17 @@
 #include "collectives/ledger.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 
+#include "stream/dispatch.hpp"
 #include "tulle/select/top_k.hpp"
-#include "tulle/stream/reduce.hpp"
+#include "tulle/stream/reduction.hpp"
 
 namespace tulle {
 namespace {
 
-// Survivors of a threshold that was found in an earlier step: outside [k/2, 4k] it has aged.
-constexpr std::uint64_t kMostSurvivors = 4, kFewestSurvivors = 2;
+// Where fewer than k/2 values reach a threshold of an earlier call, others make up for it.
+constexpr std::uint64_t kFewestSurvivors = 2;
 
 template <class Visit>
 decltype(auto) visit_pairs(ValueType type, std::uint64_t dimension, Visit visit) {
@@ -59,6 +61,32 @@ void for_each_change(const AnyStream& taken, const AnyStream& before, Visit visi
   }
 }
 
+/// Pairs that are found one after the other, of which there are at most as many as there is room for.
+template <class V, class I>
+class Pairs {
+ public:
+  explicit Pairs(std::uint64_t most)
+      : indices_(Buffer::allocate(most * sizeof(I))),
+        values_(Buffer::allocate(most * sizeof(V))),
+        first_index_(indices_.template as_mutable<I>().data()),
+        first_value_(values_.template as_mutable<V>().data()) {}
+  void add(I index, V value) {
+    first_index_[count_] = index;
+    first_value_[count_] = value;
+    ++count_;
+  }
+  AnyStream stream(const Accumulator& accumulator) const {
+    return AnyStream::sparse(accumulator.type(), accumulator.dimension(), {0, accumulator.dimension()},
+                             indices_.slice(0, count_ * sizeof(I)), values_.slice(0, count_ * sizeof(V)));
+  }
+
+ private:
+  Buffer indices_, values_;
+  I* first_index_;
+  V* first_value_;
+  std::size_t count_ = 0;
+};
+
 bool comes_back(ResidualMode mode, bool is_taken, bool is_delivered) {
   switch (mode) {
     case ResidualMode::global: return !is_delivered;
@@ -68,9 +96,16 @@ bool comes_back(ResidualMode mode, bool is_taken, bool is_delivered) {
   return true;
 }
 
+// What does not divide goes to the first of the sharers, one unit each.
 template <class V>
-V share_of(V value, int sharers) {
-  return static_cast<V>(value / static_cast<V>(sharers));
+V share_of(V value, Sharers sharers) {
+  const auto count = static_cast<V>(sharers.count);
+  if constexpr (std::is_integral_v<V>) {
+    const V rest = value % count, unit = value < 0 ? -1 : 1;
+    return static_cast<V>(value / count + (sharers.index < std::abs(rest) ? unit : 0));
+  } else {
+    return value / count;
+  }
 }
 
 }  // namespace
@@ -88,7 +123,7 @@ AnyStream Ledger::add(const AnyStream& received) {
     const auto added = sparse.values_buffer().as<V>();
     for (std::size_t i = 0; i < indices.size(); ++i) {
       saved[i] = values[indices[i]];
-      values[indices[i]] += added[i];
+      values[indices[i]] = CombineSum<V>()(values[indices[i]], added[i]);
     }
   });
   operation_.charge({.sparse_items = sparse.nnz()});
@@ -109,9 +144,13 @@ AnyStream Ledger::take(Range block, Select select) {
   return entries_.back().taken;
 }
 
-AnyStream Ledger::take_top_k(Range block, std::uint64_t k, const AnyStream* received) {
+void Ledger::begin_entry(Range block) {
   const AnyStream nothing = AnyStream::empty(accumulator_.type(), accumulator_.dimension(), block);
   entries_.push_back({nothing, nothing});
+}
+
+AnyStream Ledger::take_top_k(Range block, std::uint64_t k, const AnyStream* received) {
+  begin_entry(block);
   if (accumulator_.is_phantom()) {
     charge_selection(block);
     const std::uint64_t nnz = std::min(k, block.size());
@@ -121,40 +160,63 @@ AnyStream Ledger::take_top_k(Range block, std::uint64_t k, const AnyStream* rece
   return take(block, [&]<class V>(std::span<V> values) { return tulle::take_top_k(values, block, k); });
 }
 
-AnyStream Ledger::take_above(Range block, double threshold, std::uint64_t k) {
-  const AnyStream nothing = AnyStream::empty(accumulator_.type(), accumulator_.dimension(), block);
-  entries_.push_back({nothing, nothing});
-  return take(block, [&]<class V>(std::span<V> values) {
-    AnyStream taken = tulle::take_above(values, block, threshold);
-    if (taken.nnz() > kMostSurvivors * k) {
-      SplitStream split = split_top_k(taken, k);
-      visit_pairs(taken.type(), taken.dimension(), [&]<class W, class I>() {
-        for_each_change<W, I>(split.rest, nothing,
-                              [&](I index, W value, bool) { accumulator_.values<W>()[index] = value; });
-      });
-      return split.kept;
-    }
-    if (taken.nnz() * kFewestSurvivors >= k) return taken;
-    const AnyStream more = tulle::take_top_k(values, block, k - taken.nnz());
-    return reduce(taken, more, Op::sum(), nullptr, LayoutChoice::sparse);
-  });
+TakenAbove Ledger::take_above(Range block, double threshold, std::uint64_t k) {
+  begin_entry(block);
+  const auto above = [&]<class V>(std::span<V> values) { return tulle::take_above(values, block, threshold); };
+  TakenAbove taken{take(block, above), 0};
+  taken.passed = taken.stream.nnz();
+  if (taken.passed > k) {
+    taken.stream = split_top_k(taken.stream, k).kept;
+    return_all_but(taken.stream);
+  } else if (taken.passed * kFewestSurvivors < k) {
+    const auto with_more = [&]<class V>(std::span<V> values) {
+      const AnyStream more = tulle::take_top_k(values, block, k - taken.passed);
+      return reduce(taken.stream, more, Op::sum(), nullptr, LayoutChoice::sparse);
+    };
+    taken.stream = take(block, with_more);
+  }
+  return taken;
 }
 
-void Ledger::drop(AnyStream dropped, int sharers) {
+void Ledger::return_all_but(const AnyStream& kept) {
+  AnyStream& taken = entries_.back().taken;
+  if (kept.is_phantom() || kept.nnz() == taken.nnz()) return;
+  visit_pairs(taken.type(), taken.dimension(), [&]<class V, class I>() {
+    const std::span<V> values = accumulator_.values<V>();
+    const auto indices = taken.indices_buffer().as<I>();
+    const auto amounts = taken.values_buffer().as<V>();
+    Membership<I> stays_out(&kept, taken.range());
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      if (!stays_out.has(indices[i])) values[indices[i]] = amounts[i];
+    }
+  });
+  operation_.charge({.sparse_items = taken.nnz()});
+  taken = kept;
+}
+
+void Ledger::drop(AnyStream dropped, Sharers sharers) {
   if (mode_ != ResidualMode::global || dropped.nnz() == 0 || dropped.is_phantom()) return;
   dropped_.push_back({std::move(dropped), sharers});
 }
 
+// In the order of the blocks, so that what left is in the order of the indices.
 void Ledger::settle_entries(const AnyStream* result) {
-  for (const Entry& entry : entries_) {
-    visit_pairs(accumulator_.type(), accumulator_.dimension(), [&]<class V, class I>() {
-      const std::span<V> values = accumulator_.values<V>();
+  std::ranges::sort(entries_, {}, [](const Entry& entry) { return entry.taken.range().begin; });
+  std::uint64_t most = 0;
+  for (const Entry& entry : entries_) most += entry.taken.nnz();
+  visit_pairs(accumulator_.type(), accumulator_.dimension(), [&]<class V, class I>() {
+    const std::span<V> values = accumulator_.values<V>();
+    Pairs<V, I> left(most);
+    for (const Entry& entry : entries_) {
       Membership<I> delivered(result, entry.taken.range());
       for_each_change<V, I>(entry.taken, entry.before, [&](I index, V before, bool is_taken) {
-        if (comes_back(mode_, is_taken, delivered.has(index))) values[index] = before;
+        const bool returns = comes_back(mode_, is_taken, delivered.has(index));
+        if (returns) values[index] = before;
+        if (is_taken && !returns && before != V{0}) left.add(index, before);
       });
-    });
-  }
+    }
+    left_ = left.stream(accumulator_);
+  });
   entries_.clear();
 }
 
@@ -167,7 +229,9 @@ void Ledger::return_dropped(const AnyStream* result) {
       const auto lost = sparse.values_buffer().as<V>();
       Membership<I> delivered(result, sparse.range());
       for (std::size_t i = 0; i < indices.size(); ++i) {
-        if (delivered.has(indices[i])) values[indices[i]] += share_of(lost[i], dropped.sharers);
+        if (!delivered.has(indices[i])) continue;
+        V& value = values[indices[i]];
+        value = CombineSum<V>()(value, share_of(lost[i], dropped.sharers));
       }
     });
   }

@@ -12,6 +12,12 @@
 
 namespace tulle {
 
+/// What a threshold of an earlier call let pass.
+struct TakenAbove {
+  AnyStream stream;
+  std::uint64_t passed = 0;  ///< values that reach it, taken or not
+};
+
 class Ledger {
  public:
   Ledger(Operation& operation, Accumulator accumulator, ResidualMode mode)
@@ -23,18 +29,23 @@ class Ledger {
 
   /// Adds `received`, where there is any, to the block and takes its k largest values. REQUIRES: a block is taken once.
   AnyStream take_top_k(Range block, std::uint64_t k, const AnyStream* received = nullptr);
-  /// Takes the block's values of at least `threshold`: the k largest of them where they are more than 4·k, and the
+  /// Takes the block's values of at least `threshold`: the k largest of them where they are more than k, and the
   /// largest others too where they are fewer than k/2.
-  AnyStream take_above(Range block, double threshold, std::uint64_t k);
+  TakenAbove take_above(Range block, double threshold, std::uint64_t k);
+  /// Of what was taken last, everything but `kept` returns to the accumulator. REQUIRES: kept is a part of it.
+  void return_all_but(const AnyStream& kept);
 
-  /// `dropped` leaves its way to the result. As many ranks as `sharers` drop the same, so each keeps that share.
-  void drop(AnyStream dropped, int sharers = 1);
+  /// `dropped` is no longer on its way to the result. All of the `sharers` drop the same, and each keeps its share of
+  /// every value; the shares of an integer differ by at most one and add up to it.
+  void drop(AnyStream dropped, Sharers sharers = {});
 
   /// All ranks hold `result`.
   void settle(const AnyStream& result);
   /// The rank does not know what became of the values it sent: they count as delivered.
   void settle_without_result();
 
+  /// What left the accumulator for good, as it was before. REQUIRES: settled.
+  AnyStream taken() const { return left_; }
   /// Spent on selecting.
   double select_seconds() const { return select_seconds_; }
 
@@ -45,12 +56,13 @@ class Ledger {
   };
   struct Dropped {
     AnyStream stream;
-    int sharers;
+    Sharers sharers;
   };
 
   void charge_selection(Range block);
   template <class Select>
   AnyStream take(Range block, Select select);
+  void begin_entry(Range block);
   AnyStream add(const AnyStream& received);
   void settle_entries(const AnyStream* result);
   void return_dropped(const AnyStream* result);
@@ -61,6 +73,7 @@ class Ledger {
   ResidualMode mode_;
   PoolVector<Entry> entries_;
   PoolVector<Dropped> dropped_;
+  AnyStream left_;
   double select_seconds_ = 0;
 };
 

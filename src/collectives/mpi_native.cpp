@@ -12,28 +12,15 @@
 #include "collectives/algorithms.hpp"
 #include "collectives/cost.hpp"
 #include "collectives/exchange.hpp"
-#include "collectives/patterns/bruck.hpp"
+#include "comm/gather_bytes.hpp"
 
 namespace tulle::algorithms {
-namespace {
-
-Task<> barrier(Operation& operation) {
-  Step step = 0;
-  for (int distance = 1; distance < operation.size(); distance *= 2, ++step) {
-    const patterns::BruckRound round = patterns::bruck_round(operation.rank(), operation.size(), distance);
-    operation.send(round.send_to, step, {}, 0);
-    co_await operation.receive(round.receive_from, step);
-  }
-}
-
-}  // namespace
-
 Task<Outcome> mpi_native(Operation& operation, Payload& payload, const CallOptions& options, AlgorithmState*) {
   NativeAllreduce& native = *operation.native_allreduce();
   const std::uint64_t turn = native.take_turn();
   Exchange exchange(operation, payload.stream, options);
   const Part mine = exchange.dense_contribution(payload.stream);
-  co_await barrier(operation);
+  co_await meet(operation, 0);
   // Barriers may end in another order here than there; turns are taken in the order of calls, which is the same.
   const bool blocks = operation.is_blocking();
   co_await operation.poll_until([&] { return native.is_turn(turn) && (!blocks || operation.is_alone()); });

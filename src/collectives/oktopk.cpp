@@ -1,16 +1,19 @@
 // oktopk: sparse allreduce of accumulators in owners' regions that adapt to the data. Li and Hoefler 2022.
 //
-// How it works. *Select*: a rank takes the values above its *local threshold*; it finds that exactly every τ' calls and
-// uses it again in between. *Split*: [0, N) is cut into P *regions*; every τ calls each rank proposes the cuts that
-// would balance its own values, and the mean is taken. Every rank sends each owner the pairs of its region, beginning
-// with its right-hand neighbour; the owner sums them. *Filter*: the owner keeps what is above the *global threshold*,
-// that of the k largest sums, which every τ' calls is found exactly from all of them. *Gather*: the sizes of what is
-// left are shared; where the largest is more than four times the mean the pieces are *balanced* first; then they travel
-// to everyone. Everything that was taken and is not in the result comes back.
+// How it works. *Select*: a rank takes the values above its *local threshold*, at most k; it finds that exactly every
+// τ' calls, or when it has aged, and uses it again in between. *Split*: [0, N) is cut into P *regions*; every τ calls,
+// or when some port has carried much more than its part, each rank proposes the cuts that would balance its own values,
+// and the mean is taken. Every rank sends each owner the pairs of its region, at most 2·k/P, beginning with its
+// right-hand neighbour; the owner sums them. *Offer*: the owner keeps what is above the *global threshold*, that of the
+// k largest sums; in a call that *searches* for it, all sums. How many they are, and what the rank's port has carried
+// so far, is shared. *Cut*: everyone computes from that how much of each offer may travel, so that no port carries more
+// than the paper's bound and no more than k are delivered. *Gather*: where the largest piece is more than four times
+// the mean, or the bound asks for it, pieces are *balanced* first; then they travel to everyone. In a search everyone
+// keeps the k largest, which set the threshold. Everything that was taken and is not in the result comes back.
 //
-//   depth     1 + ⌈log2 P⌉ for the split and the gather, ⌈log2 P⌉ more for the sizes, 1 more where pieces are balanced
-//   messages  P − 1 + 2·⌈log2 P⌉ per rank, and those of balancing
-//   data      between k·(P−1)/P and 3·k·(P−1)/P pairs through each port between two searches for thresholds
+//   depth     1 + 2·⌈log2 P⌉, 1 more where pieces are balanced, ⌈log2 P⌉ more where cuts are found
+//   messages  P − 1 + 2·⌈log2 P⌉ per rank, ⌈log2 P⌉ more where cuts are found, and those of balancing
+//   data      at most 3·k·(P−1)/P pairs through each port in every call, searches included
 
 #include <algorithm>
 
@@ -18,30 +21,33 @@
 #include "collectives/cost.hpp"
 #include "collectives/gather.hpp"
 #include "collectives/ledger.hpp"
+#include "collectives/numbers.hpp"
+#include "collectives/patterns/pieces.hpp"
+#include "collectives/split.hpp"
+#include "collectives/steps.hpp"
 #include "tulle/collectives/collectives.hpp"
 #include "tulle/select/top_k.hpp"
 
 namespace tulle::algorithms {
 namespace {
 
-constexpr Step kRegionStep = 0, kSplitStep = 64, kSizeStep = 65, kBalanceStep = 129, kGatherStep = 130;
-constexpr std::uint64_t kUnbalanced = 4;
-// A global threshold that lets more than 2·k or fewer than k/2 values pass has aged.
-constexpr std::uint64_t kMostPass = 2, kFewestPass = 2;
+using patterns::Balance;
+using patterns::Sizes;
 
-/// Everyone's numbers, by rank. Integers travel as a dense stream of their own.
-Task<PoolVector<PoolVector<std::int64_t>>> share_numbers(Operation& operation, PoolVector<std::int64_t> mine,
-                                                         Step first_step) {
-  const Stream<std::int64_t> stream = Stream<std::int64_t>::dense(mine);
-  Exchange exchange(operation, stream, {});
-  const PoolVector<Part> parts = co_await gather_parts(exchange, Exchange::contribution(stream), first_step);
-  PoolVector<PoolVector<std::int64_t>> all;
-  for (const Part& part : parts) {
-    const std::span<const std::int64_t> numbers = part.stream.values_buffer().as<std::int64_t>();
-    all.emplace_back(numbers.begin(), numbers.end());
-  }
-  co_return all;
-}
+constexpr Step kRegionStep = 0, kSplitStep = after_gather(kRegionStep), kOfferStep = after_message(kSplitStep),
+               kBalanceStep = after_gather(kOfferStep), kGatherStep = after_message(kBalanceStep);
+
+// Of a call, in parts of k·(P−1)/P pairs: Li and Hoefler's 6·k·(P−1)/P words.
+constexpr std::uint64_t kMostParts = 3;
+constexpr std::uint64_t kUnbalanced = 4;
+// A threshold that lets more than 2·k or fewer than k/2 values pass has aged.
+constexpr std::uint64_t kMostPass = 2, kFewestPass = 2;
+// To an owner, in parts of k/P. With less, ranks whose values lie elsewhere than the others' would wait; with more, a
+// crowded region would use up what the gather needs.
+constexpr std::uint64_t kMostToOwner = 2;
+// Cuts have aged where a port has carried 3/2 of its part of the split, and may be found again after so many calls:
+// where ranks' values lie in different places no cuts suit all of them.
+constexpr std::uint64_t kLeastRegionAge = 4;
 
 /// The cuts between P regions of equally many of `stream`'s values.
 PoolVector<std::int64_t> balanced_cuts(const AnyStream& stream, int ranks) {
@@ -55,17 +61,13 @@ PoolVector<std::int64_t> balanced_cuts(const AnyStream& stream, int ranks) {
   return cuts;
 }
 
-void require_cuts(std::span<const std::int64_t> cuts, std::uint64_t dimension) {
-  const bool are_cuts = std::ranges::is_sorted(cuts) &&
-                        (cuts.empty() || (cuts.front() >= 0 && static_cast<std::uint64_t>(cuts.back()) <= dimension));
-  if (!are_cuts) throw Error(ErrorKind::bad_message, "a rank proposes regions that do not follow one another");
-}
-
 Task<std::vector<std::uint64_t>> agree_on_cuts(Exchange& exchange, const AnyStream& taken) {
   const int ranks = exchange.size();
   PoolVector<std::int64_t> mine = balanced_cuts(taken, ranks);
   const auto proposals = co_await share_numbers(exchange.operation(), std::move(mine), kRegionStep);
-  for (const auto& proposal : proposals) require_cuts(proposal, exchange.dimension());
+  for (int rank = 0; rank < ranks; ++rank) {
+    require_cuts(proposals[static_cast<std::size_t>(rank)], rank, exchange.dimension());
+  }
   std::vector<std::uint64_t> cuts = {0};
   for (std::size_t i = 0; i + 1 < static_cast<std::size_t>(ranks); ++i) {
     unsigned __int128 sum = 0;
@@ -76,49 +78,106 @@ Task<std::vector<std::uint64_t>> agree_on_cuts(Exchange& exchange, const AnyStre
   co_return cuts;
 }
 
-/// Who gets which values where all ranks' pieces, one after the other, are cut into P equal ones.
-class Balance {
- public:
-  struct Piece {
-    int to;
-    std::uint64_t first;  ///< position among the owner's values
-    std::uint64_t count;
-  };
+/// What was taken, without what would crowd other owners: that waits in the accumulator.
+AnyStream without_crowds(Exchange& exchange, Ledger& ledger, AnyStream taken, const Blocks& regions,
+                         std::uint64_t most) {
+  if (taken.is_phantom()) return taken;
+  PoolVector<AnyStream> kept;
+  for (int owner = 0; owner < exchange.size(); ++owner) {
+    AnyStream region = slice(taken, regions.of(owner));
+    const bool is_crowd = owner != exchange.rank() && region.nnz() > most;
+    kept.push_back(is_crowd ? split_top_k(region, most).kept : std::move(region));
+  }
+  std::uint64_t total = 0;
+  for (const AnyStream& region : kept) total += region.nnz();
+  if (total == taken.nnz()) return taken;
+  AnyStream rest = concatenate(kept, Op::sum(), nullptr, LayoutChoice::sparse);
+  ledger.return_all_but(rest);
+  return rest;
+}
 
-  explicit Balance(std::span<const std::uint64_t> sizes) : sizes_(sizes) {
-    for (const std::uint64_t size : sizes) total_ += size;
+/// What ranks tell each other before the gather, in two numbers each.
+constexpr std::uint64_t kOfferBytes = 2 * sizeof(std::int64_t);
+struct Offers {
+  Sizes sizes;
+  std::uint64_t carried = 0;  ///< by the busiest port so far, in pairs
+};
+
+/// By this rank's port so far, in the busier direction, in pairs.
+std::uint64_t carried_pairs(Exchange& exchange) {
+  const Counts& counts = exchange.operation().counts();
+  const std::uint64_t pair_bytes = index_bytes(exchange.dimension()) + size_of(exchange.type());
+  return (std::max(counts.data_bytes_sent, counts.data_bytes_received) + pair_bytes - 1) / pair_bytes;
+}
+
+Task<Offers> share_offers(Exchange& exchange, std::uint64_t size, const Blocks& regions) {
+  constexpr std::uint64_t kMostCarried = std::uint64_t{1} << 56;
+  PoolVector<std::int64_t> mine = {static_cast<std::int64_t>(size), static_cast<std::int64_t>(carried_pairs(exchange))};
+  const auto numbers = co_await share_numbers(exchange.operation(), std::move(mine), kOfferStep);
+  Offers offers;
+  for (int rank = 0; rank < exchange.size(); ++rank) {
+    const auto& theirs = numbers[static_cast<std::size_t>(rank)];
+    offers.sizes.push_back(count_of(theirs[0], rank, regions.of(rank).size(), "the number of sums in a region"));
+    offers.carried = std::max(offers.carried, count_of(theirs[1], rank, kMostCarried, "what a port has carried"));
   }
-  std::uint64_t total() const { return total_; }
-  bool is_needed() const {
-    const std::uint64_t ranks = sizes_.size();
-    return total_ >= ranks && *std::ranges::max_element(sizes_) * ranks > kUnbalanced * total_;
+  co_return offers;
+}
+
+/// How much of the offers travels, and how.
+struct Course {
+  Sizes sizes;
+  bool is_balanced = false;
+};
+
+class Budget {
+ public:
+  Budget(std::uint64_t k, int ranks, std::uint64_t pair_bytes) : k_(k), ranks_(static_cast<std::uint64_t>(ranks)) {
+    offer_pairs_ = (kOfferBytes * (ranks_ - 1) + pair_bytes - 1) / pair_bytes;
   }
-  /// An owner of nothing still hands on its region, to whoever gets what follows.
-  PoolVector<Piece> pieces_of(int owner) const {
-    const auto size = sizes_[static_cast<std::size_t>(owner)];
-    std::uint64_t begin = 0;
-    for (int rank = 0; rank < owner; ++rank) begin += sizes_[static_cast<std::size_t>(rank)];
-    if (size == 0) return {{holder_of(begin), 0, 0}};
-    PoolVector<Piece> pieces;
-    for (std::uint64_t at = begin; at < begin + size;) {
-      const int to = holder_of(at);
-      const std::uint64_t end = std::min(begin + size, share(to).end);
-      pieces.push_back({to, at - begin, end - at});
-      at = end;
-    }
-    return pieces;
+
+  /// Of a search: the largest sums of each owner, as many as there is room for.
+  Course of_search(const Offers& offers) const {
+    const std::uint64_t least = at_least(offers) / ranks_ + 1;
+    const auto fits = [&](std::uint64_t most) {
+      return patterns::load_as_they_are(patterns::capped_at(offers.sizes, most)).busiest() <= room(offers);
+    };
+    const std::uint64_t most = std::ranges::max(offers.sizes);
+    return {patterns::capped_at(offers.sizes, patterns::largest_that_fits(least, most, fits)), false};
   }
+  /// Of what passes the threshold: no more than k, from each owner in proportion.
+  Course of_passing(const Offers& offers) const {
+    const auto fits = [&](std::uint64_t total) { return load_of(course_of(offers, total)) <= room(offers); };
+    const std::uint64_t most = std::min(k_, patterns::total_of(offers.sizes));
+    return course_of(offers, patterns::largest_that_fits(std::min(at_least(offers), most), most, fits));
+  }
+  /// Whether some port has carried 3/2 of its part of the split.
+  bool is_uneven(const Offers& offers) const { return 2 * offers.carried > 3 * (part() + 1); }
 
  private:
-  Range share(int rank) const { return block_of(total_, static_cast<int>(sizes_.size()), rank); }
-  int holder_of(std::uint64_t at) const {
-    int rank = static_cast<int>(sizes_.size()) - 1;
-    while (share(rank).begin > at) --rank;
-    return rank;
+  std::uint64_t part() const { return k_ * (ranks_ - 1) / ranks_; }
+  std::uint64_t room(const Offers& offers) const {
+    const std::uint64_t all = kMostParts * k_ * (ranks_ - 1) / ranks_, used = offers.carried + offer_pairs_;
+    return all > used ? all - used : 0;
+  }
+  // However little room is left: else a call with small k would deliver nothing.
+  std::uint64_t at_least(const Offers& offers) const {
+    return (std::min(k_, patterns::total_of(offers.sizes)) + 7) / 8;
+  }
+  Course course_of(const Offers& offers, std::uint64_t total) const {
+    Course course{patterns::scaled_to(offers.sizes, total), false};
+    if (total < ranks_) return course;  // there is no piece for everyone
+    const bool is_unbalanced = std::ranges::max(course.sizes) * ranks_ > kUnbalanced * total;
+    course.is_balanced = is_unbalanced || patterns::load_as_they_are(course.sizes).busiest() > room(offers);
+    return course;
+  }
+  static std::uint64_t load_of(const Course& course) {
+    return (course.is_balanced ? patterns::load_balanced(course.sizes) : patterns::load_as_they_are(course.sizes))
+        .busiest();
   }
 
-  std::span<const std::uint64_t> sizes_;
-  std::uint64_t total_ = 0;
+  std::uint64_t k_;
+  std::uint64_t ranks_;
+  std::uint64_t offer_pairs_;  ///< what sharing the offers takes
 };
 
 /// The values from position `first` on, with the part of the range that they begin.
@@ -128,13 +187,20 @@ AnyStream piece_of(const AnyStream& stream, const Balance::Piece& piece) {
                         end == stream.nnz() ? stream.range().end : stream.index_at(end)});
 }
 
-Task<Part> balance(Exchange& exchange, AnyStream mine, const Balance& plan) {
-  PoolVector<Part> parts(static_cast<std::size_t>(exchange.size()));
-  const auto rank = static_cast<std::size_t>(exchange.rank());
+Part open_piece(Exchange& exchange, Incoming message, std::uint64_t count) {
+  const int from = message.from;
+  Part part = exchange.open(std::move(message));
+  if (part.stream.nnz() != count) reject_message(from, "a piece has another size than its owner announced");
+  return part;
+}
+
+Task<Part> balance(Exchange& exchange, AnyStream mine, std::span<const std::uint64_t> sizes) {
+  const Balance plan(sizes);
+  Part own;
   for (const Balance::Piece& piece : plan.pieces_of(exchange.rank())) {
     Part part{piece_of(mine, piece), 0, {}};
     if (piece.to == exchange.rank()) {
-      parts[rank] = std::move(part);
+      own = std::move(part);
     } else {
       exchange.send(piece.to, kBalanceStep, part);
     }
@@ -144,47 +210,92 @@ Task<Part> balance(Exchange& exchange, AnyStream mine, const Balance& plan) {
     for (const Balance::Piece& piece : plan.pieces_of(owner)) {
       if (piece.to != exchange.rank()) continue;
       if (owner == exchange.rank()) {
-        adjacent.push_back(std::move(parts[rank]));
+        adjacent.push_back(own);
         continue;
       }
       Incoming message = co_await exchange.operation().receive(owner, kBalanceStep);
-      adjacent.push_back(exchange.open(std::move(message)));
+      adjacent.push_back(open_piece(exchange, std::move(message), piece.count));
     }
   }
   co_return exchange.concatenate(adjacent, LayoutChoice::sparse);
 }
 
-Task<Part> gather(Exchange& exchange, Part mine) {
-  Part coded = exchange.with_coded_values(std::move(mine), kGatherStep);
-  co_return co_await gather_blocks(exchange, std::move(coded), kGatherStep, LayoutChoice::sparse);
-}
-
-/// The exact way: all sums to everyone, who all find the same k largest and the threshold that they set.
-Task<AnyStream> filter_exactly(Exchange& exchange, Part sum, std::uint64_t k, OktopkState& memory) {
-  Part all = co_await gather(exchange, std::move(sum));
-  exchange.operation().charge({.sparse_items = all.stream.nnz()});
-  SplitStream split = split_top_k(all.stream, k);
-  const std::uint64_t kept = split.kept.nnz();
-  memory.global_threshold = kept == 0 || split.kept.is_phantom() ? 0 : kth_magnitude(split.kept, kept);
-  co_return std::move(split.kept);
-}
-
-Task<AnyStream> filter_by_threshold(Exchange& exchange, Part sum, std::uint64_t k, OktopkState& memory) {
-  AnyStream mine = split_at_threshold(sum.stream, memory.global_threshold).kept;
-  PoolVector<std::int64_t> my_size(1, static_cast<std::int64_t>(mine.nnz()));
-  const auto numbers = co_await share_numbers(exchange.operation(), std::move(my_size), kSizeStep);
-  PoolVector<std::uint64_t> sizes;
-  for (const auto& number : numbers) sizes.push_back(static_cast<std::uint64_t>(number.front()));
-  const Balance plan(sizes);
-  if (plan.total() > kMostPass * k || plan.total() * kFewestPass < k) memory.calls = 0;  // search again
-  Part piece{std::move(mine), 0, {}};
-  if (plan.is_needed()) piece = co_await balance(exchange, std::move(piece.stream), plan);
-  Part all = co_await gather(exchange, std::move(piece));
+/// Everyone's piece of the offers to everyone.
+Task<AnyStream> gather(Exchange& exchange, const AnyStream& offered, const Course& course) {
+  const std::uint64_t size = course.sizes[static_cast<std::size_t>(exchange.rank())];
+  Part piece{size < offered.nnz() ? split_top_k(offered, size).kept : offered, 0, {}};
+  if (course.is_balanced) piece = co_await balance(exchange, std::move(piece.stream), course.sizes);
+  Part coded = exchange.with_coded_values(std::move(piece), kGatherStep);
+  Part all = co_await gather_blocks(exchange, std::move(coded), kGatherStep, LayoutChoice::sparse);
   co_return std::move(all.stream);
 }
 
-bool fits(const OktopkState& memory, std::uint64_t k, std::uint64_t dimension, int ranks) {
-  return memory.k == k && memory.cuts.size() == static_cast<std::size_t>(ranks) + 1 && memory.cuts.back() == dimension;
+/// The k largest of what was gathered in a search, and the threshold that they set.
+AnyStream keep_largest(Exchange& exchange, const AnyStream& all, std::uint64_t k, OktopkState& memory) {
+  exchange.operation().charge({.sparse_items = all.nnz()});
+  AnyStream kept = split_top_k(all, k).kept;
+  memory.global_threshold = kept.nnz() == 0 || kept.is_phantom() ? 0 : kth_magnitude(kept, kept.nnz());
+  return kept;
+}
+
+/// What passes the global threshold. Of a phantom, as much as it was found for.
+AnyStream passing(const AnyStream& sum, int ranks, std::uint64_t k, const OktopkState& memory) {
+  if (sum.is_phantom())
+    return split_top_k(sum, (k + static_cast<unsigned>(ranks) - 1) / static_cast<unsigned>(ranks)).kept;
+  return split_at_threshold(sum, memory.global_threshold).kept;
+}
+
+bool has_aged(std::uint64_t passed, std::uint64_t k) { return passed > kMostPass * k || passed * kFewestPass < k; }
+
+/// What a call does beside delivering.
+struct Plan {
+  bool searches = false;  ///< for thresholds
+  bool finds_cuts = false;
+};
+
+Plan plan_of(const OktopkState& memory, const CallOptions& options, int ranks) {
+  const bool is_first = memory.cuts.empty();
+  return {is_first || memory.threshold_age >= options.threshold_period || ranks == 1,
+          is_first || memory.region_age >= options.region_period};
+}
+
+/// Takes what passes the local threshold, which is this rank's own: it is found anew where it has aged.
+AnyStream take(Ledger& ledger, const Accumulator& accumulator, const Plan& plan, OktopkState& memory) {
+  const Range all{0, accumulator.dimension()};
+  TakenAbove taken;
+  if (plan.searches || accumulator.is_phantom()) {
+    taken.stream = ledger.take_top_k(all, memory.k);
+  } else {
+    taken = ledger.take_above(all, memory.local_threshold, memory.k);
+  }
+  const bool is_found = taken.stream.nnz() > 0 && !taken.stream.is_phantom();
+  if (is_found && (plan.searches || has_aged(taken.passed, memory.k))) {
+    memory.local_threshold = kth_magnitude(taken.stream, taken.stream.nnz());
+  }
+  return std::move(taken.stream);
+}
+
+/// What earlier calls left, where it is of use to this one.
+OktopkState memory_for(AlgorithmState* state, std::uint64_t k, std::uint64_t dimension, int ranks) {
+  // Taken from the caller: a call that fails leaves nothing that ranks could disagree on.
+  OktopkState memory;
+  if (state != nullptr) memory = std::exchange(state->oktopk, {});
+  const bool fits =
+      memory.k == k && memory.cuts.size() == static_cast<std::size_t>(ranks) + 1 && memory.cuts.back() == dimension;
+  if (!fits) memory = {};
+  memory.k = k;
+  return memory;
+}
+
+/// What the next call shall do, from what all ranks know of this one.
+void grow_older(OktopkState& memory, const CallOptions& options, const Plan& plan, const Budget& budget,
+                const Offers& offers) {
+  memory.threshold_age = plan.searches ? 1 : memory.threshold_age + 1;
+  memory.region_age = plan.finds_cuts ? 1 : memory.region_age + 1;
+  const bool is_stale = !plan.searches && has_aged(patterns::total_of(offers.sizes), options.k);
+  const bool is_uneven = !plan.finds_cuts && budget.is_uneven(offers) && memory.region_age > kLeastRegionAge;
+  if (is_stale) memory.threshold_age = options.threshold_period;
+  if (is_uneven) memory.region_age = options.region_period;
 }
 
 }  // namespace
@@ -192,33 +303,28 @@ bool fits(const OktopkState& memory, std::uint64_t k, std::uint64_t dimension, i
 Task<Outcome> oktopk(Operation& operation, Payload& payload, const CallOptions& options, AlgorithmState* state) {
   Ledger ledger(operation, payload.accumulator, options.residual);
   Exchange exchange(operation, payload.accumulator, options, ledger);
-  OktopkState memory;  // taken from the caller: a call that fails leaves nothing that ranks could disagree on
-  if (state != nullptr) memory = std::exchange(state->oktopk, {});
-  if (!fits(memory, options.k, exchange.dimension(), exchange.size())) memory = {};
-  memory.k = options.k;
-  const bool is_first = memory.cuts.empty();
-  const bool finds_thresholds = is_first || memory.calls % options.threshold_period == 0 || operation.size() == 1;
-  const bool finds_cuts = is_first || memory.calls % options.region_period == 0;
-  memory.calls += 1;
+  OktopkState memory = memory_for(state, options.k, exchange.dimension(), exchange.size());
+  const Plan plan = plan_of(memory, options, exchange.size());
 
-  const Range all{0, exchange.dimension()};
-  AnyStream taken = finds_thresholds || payload.accumulator.is_phantom()
-                        ? ledger.take_top_k(all, options.k)
-                        : ledger.take_above(all, memory.local_threshold, options.k);
-  if (finds_thresholds && taken.nnz() > 0 && !taken.is_phantom()) {
-    memory.local_threshold = kth_magnitude(taken, taken.nnz());
-  }
-  if (finds_cuts) memory.cuts = co_await agree_on_cuts(exchange, taken);
+  AnyStream taken = take(ledger, payload.accumulator, plan, memory);
+  if (plan.finds_cuts) memory.cuts = co_await agree_on_cuts(exchange, taken);
+  const Blocks regions{exchange.dimension(), exchange.size(), memory.cuts};
+  const auto ranks = static_cast<std::uint64_t>(exchange.size());
+  taken = without_crowds(exchange, ledger, std::move(taken), regions, (kMostToOwner * options.k + ranks - 1) / ranks);
   Part mine{std::move(taken), 0, {}};
   Buffer anywhere;
-  Part sum = co_await split_and_reduce(exchange, std::move(mine), kSplitStep, LayoutChoice::sparse, std::move(anywhere),
-                                       memory.cuts);
+  const Part sum = co_await split_and_reduce(exchange, std::move(mine), kSplitStep, LayoutChoice::sparse,
+                                             std::move(anywhere), memory.cuts);
+
+  const AnyStream offered = plan.searches ? sum.stream : passing(sum.stream, exchange.size(), options.k, memory);
+  const Offers offers = co_await share_offers(exchange, offered.nnz(), regions);
+  const Budget budget(options.k, exchange.size(), index_bytes(exchange.dimension()) + size_of(exchange.type()));
+  const Course course = plan.searches ? budget.of_search(offers) : budget.of_passing(offers);
   Part result;
-  if (finds_thresholds) {
-    result.stream = co_await filter_exactly(exchange, std::move(sum), options.k, memory);
-  } else {
-    result.stream = co_await filter_by_threshold(exchange, std::move(sum), options.k, memory);
-  }
+  result.stream = co_await gather(exchange, offered, course);
+  if (plan.searches) result.stream = keep_largest(exchange, result.stream, options.k, memory);
+
+  grow_older(memory, options, plan, budget, offers);
   ledger.settle(result.stream);
   if (state != nullptr) state->oktopk = std::move(memory);
   co_return exchange.outcome(std::move(result), ledger);
@@ -229,7 +335,7 @@ double oktopk_cost(const CostInput& input) {
   const double block = input.dimension / input.ranks;
   const double block_bytes = input.coded_stream_bytes(input.nnz / input.ranks, block);
   return select_seconds(input, input.dimension) + split_seconds(input, block_bytes) +
-         merge_seconds(input, input.ranks, input.nnz / input.ranks) + gather_seconds(input, sizeof(std::int64_t)) +
+         merge_seconds(input, input.ranks, input.nnz / input.ranks) + gather_seconds(input, kOfferBytes) +
          gather_seconds(input, block_bytes) + join_seconds(input, input.nnz) +
          2 * input.coding_seconds(input.nnz, input.dimension);
 }

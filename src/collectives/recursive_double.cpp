@@ -1,11 +1,12 @@
 #include "collectives/recursive_double.hpp"
 
 #include "collectives/patterns/fold.hpp"
+#include "collectives/steps.hpp"
 
 namespace tulle {
 namespace {
 
-constexpr Step kFoldStep = 0, kResultStep = 1, kFirstRound = 2;
+constexpr Step kFoldStep = 0, kResultStep = after_message(kFoldStep), kFirstRound = after_message(kResultStep);
 
 }  // namespace
 

@@ -10,6 +10,7 @@
 #include "collectives/algorithms.hpp"
 #include "collectives/cost.hpp"
 #include "collectives/exchange.hpp"
+#include "collectives/split.hpp"
 
 namespace tulle::algorithms {
 

@@ -39,7 +39,7 @@ constexpr std::array kRegistry = {
               "dense, owners reduce blocks sent directly, then allgather", "SparCML 5"),
     TULLE_ROW(mpi_native, allreduce, native_allreduce, dense, false, true,
               "dense, the transport's own allreduce (MPI_Allreduce)", "MPI 4.0"),
-    TULLE_ROW(sparse_allgather, allgather, messages, sparse, false, false,
+    TULLE_ROW(sparse_allgather, allgather, messages, sparse, true, false,
               "everyone gets everyone's stream; overlaps are reduced", "SparCML 4.1"),
     TULLE_ROW(dense_allgather, allgather, messages, dense, false, true, "everyone gets everyone's block, dense",
               "SparCML 6"),
@@ -67,6 +67,15 @@ std::string_view to_string(Exactness exactness) {
   switch (exactness) {
     case Exactness::exact: return "exact";
     case Exactness::lossy_with_residual: return "lossy_with_residual";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(CodedValues values) {
+  switch (values) {
+    case CodedValues::sums: return "sums";
+    case CodedValues::contributions: return "contributions";
+    case CodedValues::both: return "both";
   }
   return "unknown";
 }

@@ -16,14 +16,27 @@
 #include "collectives/algorithms.hpp"
 #include "collectives/cost.hpp"
 #include "collectives/gather.hpp"
-#include "collectives/patterns/bruck.hpp"
 #include "collectives/scatter_top_k.hpp"
+#include "collectives/split.hpp"
+#include "collectives/steps.hpp"
+#include "comm/bruck.hpp"
+#include "tulle/collectives/collectives.hpp"
+
+namespace tulle {
+
+CallOptions spardl_as_published(CallOptions options) {
+  options.algorithm = "spardl";
+  options.teams = 2;
+  options.team_gather = "r_sag";
+  return options;
+}
+
+}  // namespace tulle
 
 namespace tulle::algorithms {
 namespace {
 
-// Steps are far enough apart for any number of ranks.
-constexpr Step kScatterStep = 0, kTeamStep = 64, kGatherStep = 128;
+constexpr Step kScatterStep = 0, kTeamStep = after_rounds(kScatterStep), kGatherStep = after_gather(kTeamStep);
 
 Task<TeamBlock> synchronize_teams(Exchange& exchange, Ledger& ledger, const TeamPlace& place, AnyStream block,
                                   std::uint64_t keep, TeamGather gather) {
@@ -43,7 +56,7 @@ Task<Outcome> spardl(Operation& operation, Payload& payload, const CallOptions& 
   TeamGatherState& h = state != nullptr ? state->team_gather : first_call;
   if (gather == TeamGather::b_sag) {
     prepare(h, options.k, exchange.size(), options.teams);
-    quota.kept = static_cast<std::uint64_t>(h.h * place.team_size + 0.5);
+    quota.kept = values_of_team(h, place.team_size);
   }
 
   TeamBlock block;
@@ -55,7 +68,7 @@ Task<Outcome> spardl(Operation& operation, Payload& payload, const CallOptions& 
 
   // All teams hold the same block, so they code it alike; how much came out of b_sag travels along.
   Part part = exchange.with_coded_values({std::move(block.stream), block.came_out, {}}, kGatherStep,
-                                         {place.position, place.teams});
+                                         {place.position, {place.team, place.teams}});
   const auto mate = [](const void* context, int position) {
     return static_cast<const TeamPlace*>(context)->team_mate(position);
   };

@@ -3,13 +3,14 @@
 // How it works. The streams travel in ⌈log2 P⌉ rounds (Bruck), encoded once and forwarded as they are. Where they are
 // blocks of one vector, or lie one after the other by their indices, they are *concatenated*; else they are reduced in
 // rank order, so that an index held by several ranks has the op's value. With sum the result is that of an allreduce.
+// With a value coding every rank codes its stream and goes on with what it decodes itself, as all others do.
 //
 //   depth     ⌈log2 P⌉
 //   messages  ⌈log2 P⌉ per rank
 //   data      k·(P−1) pairs through each port
 
 #include "collectives/algorithms.hpp"
-#include "collectives/blocks.hpp"
+#include "collectives/block_order.hpp"
 #include "collectives/cost.hpp"
 #include "collectives/gather.hpp"
 
@@ -43,7 +44,8 @@ void make_adjacent(std::span<Part> parts) {
 
 Task<Outcome> sparse_allgather(Operation& operation, Payload& payload, const CallOptions& options, AlgorithmState*) {
   Exchange exchange(operation, payload.stream, options);
-  PoolVector<Part> parts = co_await gather_parts(exchange, Exchange::contribution(payload.stream), 0);
+  Part mine = exchange.with_coded_values(Exchange::contribution(payload.stream), 0);
+  PoolVector<Part> parts = co_await gather_parts(exchange, std::move(mine), 0);
   if (are_blocks(parts)) co_return exchange.outcome(exchange.concatenate(parts));
   if (!follow_one_another(parts)) co_return exchange.outcome(exchange.reduce_many(parts));
   make_adjacent(parts);
@@ -51,7 +53,7 @@ Task<Outcome> sparse_allgather(Operation& operation, Payload& payload, const Cal
 }
 
 double sparse_allgather_cost(const CostInput& input) {
-  return gather_seconds(input, input.stream_bytes(input.nnz, input.dimension)) +
+  return gather_seconds(input, input.coded_stream_bytes(input.nnz, input.dimension)) +
          merge_seconds(input, input.ranks, input.nnz);
 }
 

@@ -11,27 +11,34 @@
 #include "collectives/algorithms.hpp"
 #include "collectives/cost.hpp"
 #include "collectives/gather.hpp"
+#include "collectives/split.hpp"
+#include "collectives/steps.hpp"
 
 namespace tulle::algorithms {
 namespace {
-constexpr Step kSplitStep = 0, kGatherStep = 1;
+constexpr Step kSplitStep = 0, kGatherStep = after_message(kSplitStep);
 }
 
 Task<Outcome> ssar_split_allgather(Operation& operation, Payload& payload, const CallOptions& options,
                                    AlgorithmState*) {
   Exchange exchange(operation, payload.stream, options);
   Part sum = co_await split_and_reduce(exchange, Exchange::contribution(payload.stream), kSplitStep);
-  Part block = exchange.with_coded_values(std::move(sum), kGatherStep);
+  Part block = exchange.with_coded_sum(std::move(sum), kGatherStep);
   Part whole = co_await gather_blocks(exchange, std::move(block), kGatherStep);
   co_return exchange.outcome(std::move(whole));
 }
 
 double ssar_split_allgather_cost(const CostInput& input) {
-  const double block = input.dimension / input.ranks;
-  return split_seconds(input, input.stream_bytes(input.nnz / input.ranks, block)) +
-         merge_seconds(input, input.ranks, input.nnz / input.ranks) + input.coding_seconds(input.nnz, input.dimension) +
-         gather_seconds(input, input.coded_stream_bytes(input.result_nnz / input.ranks, block)) +
-         join_seconds(input, input.result_nnz) + input.coding_seconds(input.result_nnz, input.dimension);
+  const double ranks = input.ranks, others = (ranks - 1) / ranks;
+  const double block = input.dimension / ranks, nnz = input.nnz / ranks, sum_nnz = input.result_nnz / ranks;
+  const bool is_sparse = input.is_coded_sparse(sum_nnz, block);
+  const double coding = value_coding_seconds(input, is_sparse ? sum_nnz : block) +
+                        (is_sparse ? input.coding_seconds(sum_nnz, block) / 2 : 0);
+  return split_seconds(input, input.contribution_bytes(nnz, block)) +
+         others * input.coding_seconds(input.nnz, input.dimension) +
+         reduce_seconds(input, ranks, nnz, block, sum_nnz, input.layout_value_bytes) + coding +
+         gather_seconds(input, input.coded_stream_bytes(sum_nnz, block), coding) +
+         join_seconds(input, input.result_nnz);
 }
 
 }  // namespace tulle::algorithms

@@ -1,5 +1,6 @@
 #include "collectives/teams.hpp"
 #include "collectives/gather.hpp"
+#include "collectives/split.hpp"
 
 #include <fmt/format.h>
 
@@ -16,7 +17,7 @@ namespace {
 constexpr double kFirstStep = 0.01, kLeastStep = 1e-4;
 
 /// The `keep` largest; the others are dropped by `sharers` ranks at once.
-AnyStream keep_largest(Exchange& exchange, Ledger& ledger, const AnyStream& sum, std::uint64_t keep, int sharers) {
+AnyStream keep_largest(Exchange& exchange, Ledger& ledger, const AnyStream& sum, std::uint64_t keep, Sharers sharers) {
   exchange.operation().charge({.sparse_items = sum.nnz()});
   SplitStream split = split_top_k(sum, keep);
   ledger.drop(std::move(split.rest), sharers);
@@ -59,6 +60,10 @@ void prepare(TeamGatherState& state, std::uint64_t k, int ranks, int teams) {
            .moved_alike = false};
 }
 
+std::uint64_t values_of_team(const TeamGatherState& state, int team_size) {
+  return static_cast<std::uint64_t>(std::max(1LL, std::llround(state.h * team_size)));
+}
+
 void update(TeamGatherState& state, double came_out) {
   const bool shall_grow = came_out <= state.target;
   const bool goes_on = shall_grow == (state.step > 0);
@@ -72,7 +77,13 @@ void update(TeamGatherState& state, double came_out) {
   // Turn after turn the step would vanish, and a later change would never be followed.
   const double least_step = kLeastStep * (state.most_h - state.least_h);
   if (std::abs(state.step) < least_step) state.step = std::copysign(least_step, state.step);
-  state.h = std::clamp(state.h + state.step, state.least_h, state.most_h);
+  const double wanted = state.h + state.step;
+  state.h = std::clamp(wanted, state.least_h, state.most_h);
+  if (state.h == wanted) return;
+  // At an end of its range h stands still. A step that went on doubling there would take as long to come back.
+  const double first_step = kFirstStep * (state.most_h - state.least_h);
+  if (std::abs(state.step) > first_step) state.step = std::copysign(first_step, state.step);
+  state.moved_alike = false;
 }
 
 Task<TeamBlock> r_sag(Exchange& exchange, Ledger& ledger, const TeamPlace& place, AnyStream block, std::uint64_t keep,
@@ -82,15 +93,17 @@ Task<TeamBlock> r_sag(Exchange& exchange, Ledger& ledger, const TeamPlace& place
   for (int distance = 1; distance < place.teams; distance *= 2, ++step) {
     const int partner = place.counterpart(place.team ^ distance);
     // The teams of a group hold the same values, so all of them code as the first one does.
-    const int first_of_group = place.counterpart(place.team & ~(distance - 1));
-    Part part = exchange.with_coded_values({mine.stream, 0, {}}, step, {first_of_group, distance});
+    const int place_in_group = place.team & (distance - 1);
+    const int first_of_group = place.counterpart(place.team - place_in_group);
+    const Sharers group{place_in_group, distance};
+    Part part = exchange.with_coded_values({mine.stream, 0, {}}, step, {first_of_group, group});
     exchange.send(partner, step, part);
     Incoming message = co_await exchange.operation().receive(partner, step);
     Part operands[] = {std::move(part), exchange.open(std::move(message))};
     if ((place.team & distance) != 0) std::swap(operands[0], operands[1]);
     const Part sum = exchange.reduce_many(operands, LayoutChoice::sparse);
     mine.came_out = sum.stream.nnz();
-    mine.stream = keep_largest(exchange, ledger, sum.stream, keep, 2 * distance);
+    mine.stream = keep_largest(exchange, ledger, sum.stream, keep, {place.team & (2 * distance - 1), 2 * distance});
   }
   co_return mine;
 }
@@ -105,7 +118,7 @@ Task<TeamBlock> b_sag(Exchange& exchange, Ledger& ledger, const TeamPlace& place
   const PoolVector<Part> parts = co_await gather_parts(exchange, std::move(part), first_step, counterparts);
   const Part sum = exchange.reduce_many(parts, LayoutChoice::sparse);
   TeamBlock mine{{}, sum.stream.nnz()};
-  mine.stream = keep_largest(exchange, ledger, sum.stream, keep, place.teams);
+  mine.stream = keep_largest(exchange, ledger, sum.stream, keep, {place.team, place.teams});
   co_return mine;
 }
 

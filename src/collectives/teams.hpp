@@ -33,6 +33,9 @@ inline void check_team_gather(const CallOptions& options) { team_gather_of(optio
 
 /// h as it stands for this call, a new one where k, the teams or the ranks have changed.
 void prepare(TeamGatherState& state, std::uint64_t k, int ranks, int teams);
+/// How many values a team brings by that, all blocks together; at least one, else few values for many teams would round
+/// to none and no call would deliver anything.
+std::uint64_t values_of_team(const TeamGatherState& state, int team_size);
 /// Learns that `came_out` values came out of b_sag, of all blocks together.
 void update(TeamGatherState& state, double came_out);
 

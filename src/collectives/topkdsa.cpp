@@ -12,10 +12,12 @@
 #include "collectives/cost.hpp"
 #include "collectives/gather.hpp"
 #include "collectives/ledger.hpp"
+#include "collectives/split.hpp"
+#include "collectives/steps.hpp"
 
 namespace tulle::algorithms {
 namespace {
-constexpr Step kSplitStep = 0, kGatherStep = 1;
+constexpr Step kSplitStep = 0, kGatherStep = after_message(kSplitStep);
 }
 
 Task<Outcome> topkdsa(Operation& operation, Payload& payload, const CallOptions& options, AlgorithmState*) {

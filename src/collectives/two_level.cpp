@@ -12,11 +12,14 @@
 #include "collectives/algorithms.hpp"
 #include "collectives/cost.hpp"
 #include "collectives/gather.hpp"
+#include "collectives/split.hpp"
+#include "collectives/steps.hpp"
 
 namespace tulle::algorithms {
 namespace {
 
-constexpr Step kUpStep = 0, kDownStep = 1, kSplitStep = 2, kGatherStep = 3;
+constexpr Step kUpStep = 0, kDownStep = after_message(kUpStep), kSplitStep = after_message(kDownStep),
+               kGatherStep = after_message(kSplitStep);
 
 // Who is where. Leaders are numbered in the order of their ranks.
 struct Nodes {
@@ -48,6 +51,7 @@ struct Nodes {
 };
 
 Task<Part> reduce_node(Exchange& exchange, Part mine, const Nodes& nodes) {
+  if (nodes.followers.empty()) co_return mine;
   PoolVector<Part> parts{std::move(mine)};
   for (const int follower : nodes.followers) {
     Incoming message = co_await exchange.operation().receive(follower, kUpStep);
@@ -59,7 +63,7 @@ Task<Part> reduce_node(Exchange& exchange, Part mine, const Nodes& nodes) {
 Task<Part> reduce_between_nodes(Exchange& exchange, Part mine, const Nodes& nodes) {
   const Members leaders = nodes.members();
   Part sum = co_await split_and_reduce(exchange, std::move(mine), kSplitStep, leaders);
-  Part block = exchange.with_coded_values(std::move(sum), kGatherStep);
+  Part block = exchange.with_coded_sum(std::move(sum), kGatherStep);
   co_return co_await gather_blocks(exchange, std::move(block), kGatherStep, leaders);
 }
 
@@ -90,13 +94,15 @@ double two_level_cost(const CostInput& input) {
   Profile inside = input.profile;
   if (input.nodes > 1) inside.alpha_seconds = inside.node_alpha_seconds;
   if (input.nodes > 1) inside.beta_seconds_per_byte = inside.node_beta_seconds_per_byte;
-  const auto inside_seconds = [&](double nnz) {
-    return burst_seconds(inside, followers, input.stream_bytes(nnz, input.dimension)) +
-           followers * input.coding_seconds(nnz, input.dimension);
-  };
-  const double up_and_down =
-      inside_seconds(input.nnz) + inside_seconds(input.result_nnz) + merge_seconds(input, followers + 1, input.nnz);
-  return up_and_down + (input.nodes > 1 ? ssar_split_allgather_cost(leaders) : 0);
+  // Followers code at the same time, and the leader decodes what each sent; down it codes once, and all decode at once.
+  const double up = burst_seconds(inside, followers, input.contribution_bytes(input.nnz, input.dimension)) +
+                    (1 + followers) / 2 * input.coding_seconds(input.nnz, input.dimension) +
+                    reduce_seconds(input, followers + 1, input.nnz, input.dimension, leaders.nnz, input.value_bytes);
+  const double down =
+      burst_seconds(inside, followers, input.stream_bytes(input.result_nnz, input.dimension)) +
+      (input.is_sparse(input.result_nnz, input.dimension) ? input.coding_seconds(input.result_nnz, input.dimension)
+                                                          : 0);
+  return (followers > 0 ? up + down : 0) + (input.nodes > 1 ? ssar_split_allgather_cost(leaders) : 0);
 }
 
 }  // namespace tulle::algorithms

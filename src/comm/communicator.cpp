@@ -3,12 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
+
+#include "comm/derive_context.hpp"
+#include "comm/gather_bytes.hpp"
 
 namespace tulle {
 
 Communicator::Communicator(std::unique_ptr<Transport> transport)
-    : engine_(std::make_shared<Engine>(std::move(transport))), context_(engine_->world()) {}
+    : engine_(Engine::make(std::move(transport))),
+      context_(engine_->world()),
+      channel_(&engine_->channel_of(*context_, 0)) {}
+
+Communicator::Communicator(std::shared_ptr<Engine> engine, std::shared_ptr<Context> context, std::uint32_t channel)
+    : engine_(std::move(engine)), context_(std::move(context)), channel_(&engine_->channel_of(*context_, channel)) {}
 
 void Communicator::set_nodes(std::span<const int> nodes) {
   if (nodes.size() != static_cast<std::size_t>(size())) {
@@ -17,73 +24,85 @@ void Communicator::set_nodes(std::span<const int> nodes) {
   context_->set_nodes(PoolVector<int>(nodes.begin(), nodes.end()));
 }
 
+Communicator Communicator::channel(std::uint32_t number) const { return {engine_, context_, number}; }
+
+namespace {
+
 // What every rank tells the others in a split.
-struct Communicator::Membership {
+struct Membership {
   std::int32_t color;
   std::int32_t key;
-  std::int32_t rank;
-  std::uint32_t context_id;
+  std::uint32_t allocator;  ///< of the id that the rank would give the new context
+  std::uint16_t slot;
+  std::uint16_t generation;
 };
 
-// Bruck's dissemination: in round t a rank hands the first 2^t memberships it knows to the rank 2^t before it.
-Task<> Communicator::agree_on_split(Operation& operation, Communicator parent, Membership mine,
-                                    std::shared_ptr<std::optional<Communicator>> result) {
-  const int size = operation.size();
-  PoolVector<Membership> known{mine};
-  Step step = 0;
-  for (int distance = 1; distance < size; distance *= 2, ++step) {
-    const auto count = static_cast<std::size_t>(std::min(distance, size - distance));
-    Segments segments;
-    segments.push_back(Buffer::copy_of(std::as_bytes(std::span(known).first(count))));
-    operation.send((operation.rank() + size - distance) % size, step, std::move(segments), 0);
-    const Incoming incoming = co_await operation.receive((operation.rank() + distance) % size, step);
-    if (incoming.segments.size() != 1 || incoming.segments[0].size() != count * sizeof(Membership)) {
-      throw Error(ErrorKind::bad_message,
-                  "a split needs other memberships than rank " + std::to_string(incoming.from) + " sent");
-    }
-    const auto records = incoming.segments.front().as<Membership>();
-    known.insert(known.end(), records.begin(), records.end());
-  }
+struct Member {
+  Membership membership;
+  int rank;  ///< in the parent
+};
 
-  auto context = std::make_shared<Context>(*parent.context_);
-  context->next_sequence = 0;
-  context->history.clear();
-  context->rank_of_world.assign(parent.context_->rank_of_world.size(), -1);
-  context->world_ranks.clear();
-  PoolVector<int> nodes;
-  std::sort(known.begin(), known.end(), [](const Membership& a, const Membership& b) {
-    return std::pair(a.key, a.rank) < std::pair(b.key, b.rank);
-  });
-  for (const Membership& member : known) {
-    context->id = static_cast<std::uint16_t>(std::max<std::uint32_t>(context->id, member.context_id));
-    if (member.color != mine.color) continue;
-    const int world_rank = parent.context_->world_ranks[static_cast<std::size_t>(member.rank)];
-    if (member.rank == mine.rank) context->rank = context->size();
-    context->rank_of_world[static_cast<std::size_t>(world_rank)] = context->size();
-    context->world_ranks.push_back(world_rank);
-    nodes.push_back(parent.context_->nodes[static_cast<std::size_t>(member.rank)]);
+Member read_member(const Buffer& record, int rank, const Context& parent) {
+  if (record.size() != sizeof(Membership)) {
+    throw Error(ErrorKind::bad_message, fmt::format("a split got {} bytes of rank {}", record.size(), rank))
+        .with_peer(rank);
   }
-  context->set_nodes(std::move(nodes));
-  parent.engine_->add_context(context);
-  *result = Communicator(parent.engine_, context);
+  const Membership membership = record.as<Membership>().front();
+  if (membership.allocator != static_cast<std::uint32_t>(parent.world_ranks[static_cast<std::size_t>(rank)])) {
+    throw Error(ErrorKind::bad_message, fmt::format("rank {} proposes an id in a split that is not its own", rank))
+        .with_peer(rank);
+  }
+  return {membership, rank};
 }
 
+// The first of the new members names the context, by an id that is its own and of which no other context can have it.
+std::shared_ptr<Context> make_context(const Context& parent, std::span<const Member> members) {
+  const Membership& first = members.front().membership;
+  PoolVector<int> ranks;
+  for (const Member& member : members) ranks.push_back(member.rank);
+  return derive_context(parent, {first.allocator, first.slot, first.generation}, ranks);
+}
+
+Task<> agree_on_split(Operation& operation, Engine& engine, const Context& parent, int color, int key,
+                      std::shared_ptr<ContextTable> table,
+                      std::shared_ptr<std::optional<std::shared_ptr<Context>>> result) {
+  ReservedId reserved(std::move(table));
+  const Membership mine{color, key, reserved.id().allocator, reserved.id().slot, reserved.id().generation};
+  const Buffer record = Buffer::copy_of(std::as_bytes(std::span(&mine, 1)));
+  const PoolVector<Buffer> records = co_await gather_bytes(operation, record, 0);
+  PoolVector<Member> members;
+  for (int rank = 0; rank < operation.size(); ++rank) {
+    const Member member = read_member(records[static_cast<std::size_t>(rank)], rank, parent);
+    if (member.membership.color == color) members.push_back(member);
+  }
+  std::ranges::sort(members, {}, [](const Member& member) { return std::pair(member.membership.key, member.rank); });
+  const std::shared_ptr<Context> context = make_context(parent, members);
+  if (context->id == reserved.id()) reserved.use();
+  engine.add_context(context);
+  *result = context;
+}
+
+}  // namespace
+
 Request<Communicator> Communicator::isplit(int color, int key) {
-  CallSignature signature;
-  signature.kind = OperationKind::split;
-  const auto result = std::make_shared<std::optional<Communicator>>();
-  const std::uint16_t context_id = engine_->reserve_context_id();
-  auto operation = engine_->start(context_, signature, 0, false, [&](Operation& started) {
-    return agree_on_split(started, *this, Membership{color, key, rank(), context_id}, result);
+  OperationSettings settings;
+  settings.signature.kind = OperationKind::split;
+  const auto result = std::make_shared<std::optional<std::shared_ptr<Context>>>();
+  auto operation = start(settings, [&](Operation& started) {
+    return agree_on_split(started, *engine_, *context_, color, key, engine_->contexts().shared_from_this(), result);
   });
   return {engine_, std::move(operation), result};
 }
 
-void run_program(Communicator& communicator, const Program& program) {
-  Task<> task = program(communicator);
+void run_task(Communicator& communicator, Task<>& task) {
   communicator.engine()->spawn(task);
   communicator.engine()->progress_until([&] { return task.done(); });
   task.take();
+}
+
+void run_program(Communicator& communicator, const Program& program) {
+  Task<> task = program(communicator);
+  run_task(communicator, task);
 }
 
 }  // namespace tulle

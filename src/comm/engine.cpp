@@ -1,3 +1,4 @@
+// The engine's life, what callers do, and the round that the driver makes. What arrives is in engine_messages.cpp.
 #include "tulle/comm/engine.hpp"
 
 #include <fmt/format.h>
@@ -6,40 +7,45 @@
 #include <cassert>
 #include <numeric>
 
-#include "tulle/base/crc32c.hpp"
+#include "base/memory.hpp"
+#include "comm/context_table.hpp"
+#include "comm/thrown.hpp"
 
 namespace tulle {
+namespace {
 
-// Ranks that number nodes differently mean the same: what counts is who is the first on each member's node.
-void Context::set_nodes(PoolVector<int> of_members) {
-  nodes = std::move(of_members);
-  PoolVector<std::pair<int, int>> first_members;  // of each node, by number
-  for (int member = 0; member < static_cast<int>(nodes.size()); ++member) {
-    const int node = nodes[static_cast<std::size_t>(member)];
-    if (first_members.empty() || first_members.back().first < node) {
-      first_members.emplace_back(node, member);
-      continue;
-    }
-    const auto place = std::ranges::lower_bound(first_members, node, {}, &std::pair<int, int>::first);
-    if (place->first != node) first_members.insert(place, {node, member});
+// The engine whose coroutines this thread is running.
+thread_local Engine* running_engine = nullptr;
+
+// For what is done about an exception. Where there is no memory for that either, operations run into their deadlines.
+template <class Work>
+void attempt(Work work) noexcept {
+  try {
+    work();
+  } catch (...) {
   }
-  node_count = static_cast<int>(first_members.size());
-  PoolVector<int> canonical;
-  canonical.reserve(nodes.size());
-  for (const int node : nodes) {
-    canonical.push_back(std::ranges::lower_bound(first_members, node, {}, &std::pair<int, int>::first)->second);
-  }
-  nodes_crc = crc32c(std::as_bytes(std::span(canonical)));
 }
 
-void Context::set_profile(const Profile& constants) {
-  profile = constants;
-  profile_crc = crc32c(std::as_bytes(std::span(&profile, 1)));
+}  // namespace
+
+int& EngineLock::held_by_this_thread() {
+  thread_local int held = 0;
+  return held;
 }
 
-Engine::Engine(std::unique_ptr<Transport> transport) : transport_(std::move(transport)) {
+// ---------------------------------------------------------------- beginning and end
+
+std::shared_ptr<Engine> Engine::make(std::unique_ptr<Transport> transport) {
+  return std::shared_ptr<Engine>(new Engine(std::move(transport)), release);
+}
+
+Engine::Engine(std::unique_ptr<Transport> transport)
+    : contexts_(std::make_shared<ContextTable>(transport->rank())),
+      most_early_bytes_(machine_memory_bytes() / 2),
+      transport_(std::move(transport)) {
   transport_->attach(*this);
   world_ = std::make_shared<Context>();
+  world_->table = contexts_;
   world_->rank = transport_->rank();
   world_->world_ranks.resize(static_cast<std::size_t>(transport_->size()));
   std::iota(world_->world_ranks.begin(), world_->world_ranks.end(), 0);
@@ -48,146 +54,319 @@ Engine::Engine(std::unique_ptr<Transport> transport) : transport_(std::move(tran
   for (const int rank : world_->world_ranks) nodes.push_back(transport_->node_of(rank));
   world_->set_nodes(std::move(nodes));
   world_->set_profile(transport_->default_profile());
-  contexts_.push_back(world_);
+  contexts_->add(world_);
+}
+
+// A coroutine may hold the last handle, and it ends on the thread that drives. The engine cannot go while it is
+// running, and the progress thread cannot wait for itself; so the driver looks when it leaves.
+void Engine::release(Engine* engine) {
+  {
+    const std::lock_guard lock(engine->lock_);
+    if (engine->runs_coroutines_here()) {
+      engine->is_orphaned_ = true;
+      return;
+    }
+  }
+  delete engine;
 }
 
 Engine::~Engine() {
   if (progress_thread_.joinable()) {
     {
-      const std::lock_guard lock(mutex_);
-      stop_progress_thread_ = true;
+      const std::lock_guard lock(lock_);
+      stops_progress_thread_ = true;
     }
-    progress_thread_.join();
+    transport_->wake();
+    if (progress_thread_.get_id() == std::this_thread::get_id()) {
+      progress_thread_.detach();
+    } else {
+      progress_thread_.join();
+    }
+  }
+  // Coroutines that wait for something end here. Their destructors may look at their operations and contexts.
+  for (const auto& context : contexts_->all()) {
+    for (const auto& [number, channel] : context->channels) {
+      for (const auto& [sequence, operation] : channel->running) operation->task_ = {};
+      channel->running.clear();
+    }
   }
 }
 
-// ---------------------------------------------------------------- operations
+// ---------------------------------------------------------------- callers
 
-std::shared_ptr<Operation> Engine::open(const std::shared_ptr<Context>& context, const CallSignature& signature,
-                                        double deadline_seconds, bool checksum) {
-  if (context->broken) {
-    throw Error(ErrorKind::broken,
-                fmt::format("the communicator is broken by an earlier error: {}", context->broken->what()))
-        .at_rank(context->rank);
+void Engine::submit(const std::shared_ptr<Operation>& operation) {
+  {
+    const std::lock_guard lock(lock_);
+    const Context& context = *operation->context_;
+    if (context.broken) {
+      throw Error(ErrorKind::broken,
+                  fmt::format("the communicator is broken by an earlier error: {}", context.broken->what()))
+          .at_rank(context.rank);
+    }
+    submitted_.push_back(operation);
+    operation->set_sequence(operation->channel_.next_sequence++);
   }
-  if (deadline_seconds <= 0) deadline_seconds = context->default_deadline_seconds;
-  return std::allocate_shared<Operation>(PoolAllocator<Operation>(), *this, context, signature, deadline_seconds,
-                                         checksum);
+  wake_driver();
 }
 
-void Engine::launch(const std::shared_ptr<Operation>& operation) {
-  active_.push_back(operation);
-  operation->task_.start(ready_);
-  take_early_messages(*operation);
+// Whoever drives takes up what was queued. Where nobody does, this thread does so itself: messages leave at once.
+void Engine::wake_driver() {
+  if (runs_coroutines_here()) return;  // the loop that resumed the caller looks
+  if (has_progress_thread_ || !take_drive()) {
+    transport_->wake();
+    return;
+  }
+  const Drive drive(*this);
   settle();
 }
 
-bool Engine::test(const std::shared_ptr<Operation>& operation) {
-  const std::lock_guard lock(mutex_);
-  if (operation->state_ != Operation::State::finished) progress();
-  return operation->state_ == Operation::State::finished;
+bool Engine::test(const Operation& operation) {
+  if (!operation.is_finished()) progress();
+  return operation.is_finished();
 }
 
-void Engine::wait(const std::shared_ptr<Operation>& operation) {
-  const auto is_over = [&] { return operation->state_ == Operation::State::finished; };
-  if (progress_thread_.joinable()) {
-    std::unique_lock lock(mutex_);
-    finished_.wait(lock, is_over);
-  } else {
-    progress_until(is_over);
-  }
-  rethrow_error_of(*operation);
+void Engine::wait(const Operation& operation) {
+  progress_until([&] { return operation.is_finished(); });
+  rethrow_error_of(operation);
+}
+
+std::size_t Engine::wait_any(std::span<const Operation* const> operations) {
+  const auto first_finished = [&] {
+    return std::ranges::find_if(operations, [](const Operation* operation) { return operation->is_finished(); });
+  };
+  progress_until([&] { return first_finished() != operations.end(); });
+  return static_cast<std::size_t>(first_finished() - operations.begin());
 }
 
 void Engine::rethrow_error_of(const Operation& operation) {
-  assert(operation.state_ == Operation::State::finished);
+  assert(operation.is_finished());
   if (operation.error_) throw *operation.error_;
 }
 
-bool Engine::Finished::await_ready() const { return operation_->state_ == Operation::State::finished; }
-void Engine::Finished::await_suspend(std::coroutine_handle<> waiter) const { operation_->on_finished_ = waiter; }
+// A coroutine of the operation may be running on the driver's thread right now, so the driver ends it.
+void Engine::drop(const std::shared_ptr<Operation>& operation) noexcept {
+  if (!operation->settings_.borrows || operation->is_finished()) return;
+  {
+    const std::lock_guard lock(lock_);
+    cancelled_.push_back(operation);
+  }
+  if (runs_coroutines_here()) {
+    adopt();
+    return;
+  }
+  wake_driver();
+  progress_until([&] { return operation->is_finished(); });
+}
 
 void Engine::spawn(Task<>& program) {
-  const std::lock_guard lock(mutex_);
-  program.start(ready_);
+  {
+    const std::lock_guard lock(lock_);
+    spawned_.push_back(&program);
+  }
+  transport_->wake();
 }
 
-std::uint16_t Engine::reserve_context_id() {
-  const std::lock_guard lock(mutex_);
-  if (next_context_id_ > 0xffff) throw Error(ErrorKind::unsupported, "more than 65535 communicators were split off");
-  return static_cast<std::uint16_t>(next_context_id_++);
+void Engine::settle_now() {
+  if (!take_drive()) return;
+  const Drive drive(*this);
+  settle();
 }
-
-void Engine::add_context(const std::shared_ptr<Context>& context) {
-  const std::lock_guard lock(mutex_);
-  contexts_.push_back(context);
-  next_context_id_ = std::max(next_context_id_, context->id + 1u);
-  std::erase_if(early_, [&](const EarlyMessage& early) {
-    const bool is_poison = early.header.context == context->id && early.header.kind == MessageKind::poison;
-    if (is_poison) take_poison(context, early.header, early.source, early.message);
-    return is_poison;
-  });
-}
-
-// ---------------------------------------------------------------- progress
 
 bool Engine::progress() {
-  const std::lock_guard lock(mutex_);
-  const bool was_ready = !ready_.empty();
-  const bool arrived = transport_->poll();
+  if (runs_coroutines_here() || !take_drive()) return false;
+  const Drive drive(*this);
+  return round();
+}
+
+bool Engine::take_drive() {
+  const std::lock_guard lock(lock_);
+  return !std::exchange(is_driven_, true);
+}
+
+// What was queued after the last look, by a thread that found the drive taken, would wait for somebody to wait.
+void Engine::leave_drive() {
+  bool is_orphaned = false, has_more = false;
+  {
+    const std::lock_guard lock(lock_);
+    is_driven_ = false;
+    is_orphaned = is_orphaned_;
+    has_more = !submitted_.empty() || !departures_.empty() || !cancelled_.empty();
+    if (waiters_ > 0) changed_.notify_all();
+  }
+  if (is_orphaned) {
+    delete this;
+  } else if (has_more) {
+    wake_driver();
+  }
+}
+
+bool Engine::runs_coroutines_here() const { return running_engine == this; }
+
+void Engine::require_outside_of_coroutines() const {
+  if (!runs_coroutines_here()) return;
+  throw Error(ErrorKind::bad_input,
+              "a blocking call inside a program or an op that the engine runs would wait for ever, because nobody else "
+              "resumes what it waits for: start the operation and co_await its request")
+      .at_rank(world_->rank);
+}
+
+void Engine::start_progress_thread() {
+  transport_->require_progress_thread();
+  const std::lock_guard lock(lock_);
+  if (has_progress_thread_) return;
+  has_progress_thread_ = true;
+  progress_thread_ = std::thread([this] { run_progress_thread(); });
+}
+
+void Engine::run_progress_thread() {
+  progress_until([this] { return stops_progress_thread_ || is_orphaned_; });
+}
+
+Channel& Engine::channel_of(Context& context, std::uint32_t number) {
+  if (number >= kMostChannels) {
+    throw Error(ErrorKind::bad_input, fmt::format("channel {} is not below {}", number, kMostChannels));
+  }
+  const std::lock_guard lock(lock_);
+  return context.channel(number);
+}
+
+// ---------------------------------------------------------------- the driver's round
+
+bool Engine::round() {
+  const bool was_ready = !ready_.empty() || !yielded_.empty();
+  const bool arrived = poll_transport();
+  for (detail::PromiseBase* const yielded : std::exchange(yielded_, {})) ready_.push(*yielded);
   settle();
   return arrived || was_ready;
 }
 
+// Nothing that a transport throws may end the thread that polls it.
+bool Engine::poll_transport() {
+  try {
+    return transport_->poll();
+  } catch (...) {
+    attempt(
+        [this] { break_everything(error_of(std::current_exception(), "the transport failed").at_rank(world_->rank)); });
+    return true;
+  }
+}
+
 void Engine::settle() {
-  if (settling_) return;  // called from a coroutine that the loop below resumed
-  settling_ = true;
+  if (is_settling_) return;  // called from a coroutine that the loop below resumed
+  is_settling_ = true;
+  try {
+    run_ready();
+  } catch (...) {  // coroutines keep what they throw: this is the engine's own, such as no memory
+    attempt(
+        [this] { break_everything(error_of(std::current_exception(), "the engine failed").at_rank(world_->rank)); });
+  }
+  is_settling_ = false;
+}
+
+void Engine::run_ready() {
+  adopt();
   run_polls();
   do {
+    assert(EngineLock::held_by_this_thread() == 0 && "coroutines compute, and nothing computes under a lock");
+    Engine* const outer = std::exchange(running_engine, this);
     ready_.run();
+    running_engine = outer;
     check_deadlines();
     reap();
+    adopt();
   } while (!ready_.empty());
-  settling_ = false;
+}
+
+// Takes up what callers have queued since the last time.
+void Engine::adopt() {
+  PoolVector<std::shared_ptr<Operation>> submitted, cancelled;
+  PoolVector<Departure> departures;
+  PoolVector<Task<>*> programs;
+  {
+    const std::lock_guard lock(lock_);
+    submitted.swap(submitted_);
+    cancelled.swap(cancelled_);
+    departures.swap(departures_);
+    programs.swap(spawned_);
+  }
+  const auto tell = [](void* engine) noexcept {
+    auto& self = *static_cast<Engine*>(engine);
+    const std::lock_guard lock(self.lock_);
+    if (self.waiters_ > 0) self.changed_.notify_all();
+  };
+  for (Task<>* const program : programs) program->start(ready_, {tell, this});
+  adopt(submitted);
+  for (Departure& departure : departures) transport_->send(departure.peer, std::move(departure.message));
+  for (const auto& operation : cancelled) end_cancelled(*operation);
+}
+
+// All are known before one of them is launched: a failure tells the peers which operations it concerns.
+void Engine::adopt(std::span<const std::shared_ptr<Operation>> operations) {
+  for (const auto& operation : operations) {
+    running_ += 1;
+    operation->state_ = Operation::State::running;
+    try {
+      operation->channel_.running.emplace(operation->sequence_, operation);
+      deadlines_.insert({operation->deadline_, operation.get()});
+    } catch (...) {  // no memory
+      finish(*operation, error_of(std::current_exception(), operation->describe()).at_rank(operation->rank()));
+    }
+  }
+  for (const auto& operation : operations) {
+    if (!operation->is_finished()) launch(*operation);
+  }
+}
+
+void Engine::launch(Operation& operation) {
+  const Completion completion{[](void* ended) noexcept { static_cast<Operation*>(ended)->want_attention(); },
+                              &operation};
+  operation.task_.start(ready_, completion);
+  if (operation.context_->broken) operation.fail(*operation.context_->broken);
+  take_early_messages(operation);
 }
 
 void Engine::run_polls() {
-  for (const auto& operation : active_) {
-    if (operation->poll_ == nullptr) continue;
+  for (std::size_t i = 0; i < polling_.size(); ++i) {
+    Operation& operation = *polling_[i];
+    if (operation.poll_ == nullptr) continue;
     try {
-      if (operation->poll_->ready_()) ready_.push(std::exchange(operation->poll_, nullptr)->waiter_);
-    } catch (const Error& error) {
-      break_context(*operation->context_, error.at_rank(operation->rank()));
+      if (operation.poll_->ready_()) ready_.push(*std::exchange(operation.poll_, nullptr)->waiter_);
+    } catch (...) {
+      break_context(*operation.context_,
+                    error_of(std::current_exception(), operation.describe()).at_rank(operation.rank()));
     }
+  }
+  std::erase_if(polling_, [](const Operation* operation) { return operation->poll_ == nullptr; });
+}
+
+void Engine::reap() {
+  while (first_for_attention_ != nullptr) {
+    Operation& operation = *std::exchange(first_for_attention_, first_for_attention_->next_for_attention_);
+    operation.wants_attention_ = false;
+    reap(operation);
   }
 }
 
 // An operation is over when its coroutine is, and when its messages have left: until then they may read memory that
 // the caller is about to change.
-void Engine::reap() {
-  for (std::size_t i = 0; i < active_.size(); ++i) {
-    Operation& operation = *active_[i];
-    if (!operation.task_.done()) continue;
-    if (operation.state_ == Operation::State::running) {
-      try {
-        operation.task_.take();
-        operation.state_ = Operation::State::draining;
-        operation.landing_ = nullptr;  // it may refer to what the coroutine held
-      } catch (const Error& error) {
-        finish(operation, error.at_rank(operation.rank()));
-        continue;
-      } catch (const std::exception& error) {
-        finish(operation, Error(ErrorKind::system, error.what()).at_rank(operation.rank()));
-        continue;
-      }
+void Engine::reap(Operation& operation) {
+  if (operation.is_finished() || !operation.task_.done()) return;
+  if (operation.state_ == Operation::State::running) {
+    try {
+      operation.task_.take();
+    } catch (...) {
+      finish(operation, error_of(std::current_exception(), operation.describe()).at_rank(operation.rank()));
+      return;
     }
-    if (operation.error_) {
-      finish(operation, operation.error_);
-    } else if (!operation.outstanding_sends()) {
-      finish(operation, std::nullopt);
-    }
+    operation.state_ = Operation::State::draining;
+    operation.is_drained_ = operation.ticket_ == nullptr;
+    operation.ticket_.reset();  // where messages still hold it, the last of them calls again
   }
-  drop_finished();
+  if (operation.error_) {
+    finish(operation, operation.error_);
+  } else if (operation.is_drained_) {
+    finish(operation, std::nullopt);
+  }
 }
 
 void Engine::finish(Operation& operation, std::optional<Error> error) {
@@ -197,189 +376,61 @@ void Engine::finish(Operation& operation, std::optional<Error> error) {
                               operation.inbox_.front().from, operation.inbox_.front().step))
                 .at_rank(operation.rank());
   }
-  operation.state_ = Operation::State::finished;
+  const std::shared_ptr<Operation> alive = operation.shared_from_this();
   operation.error_ = error;
-  operation.task_ = {};
-  operation.landing_ = nullptr;
   if (error) break_context(*operation.context_, *error);
-  if (operation.on_finished_) ready_.push(operation.on_finished_);
-  finished_.notify_all();
+  forget(operation);
+  if (operation.on_finished_ != nullptr) ready_.push(*operation.on_finished_);
+  const std::lock_guard lock(lock_);
+  operation.state_.store(Operation::State::finished, std::memory_order_release);
+  if (waiters_ > 0) changed_.notify_all();
 }
 
-void Engine::drop_finished() {
-  std::erase_if(active_, [](const auto& operation) { return operation->state_ == Operation::State::finished; });
+// Nothing points at the operation or into its coroutine after this.
+void Engine::forget(Operation& operation) {
+  operation.waiting_.clear();
+  operation.poll_ = nullptr;
+  operation.task_ = {};
+  operation.make_task_.reset();
+  operation.inbox_.clear();
+  std::erase(polling_, &operation);
+  deadlines_.erase({operation.deadline_, &operation});
+  Operation** link = &first_for_attention_;
+  while (operation.wants_attention_ && *link != &operation) link = &(*link)->next_for_attention_;
+  if (std::exchange(operation.wants_attention_, false)) *link = operation.next_for_attention_;
+  operation.channel_.running.erase(operation.sequence_);
+  running_ -= 1;
+}
+
+void Engine::end_cancelled(Operation& operation) {
+  if (operation.is_finished()) return;
+  operation.on_finished_ = nullptr;  // who awaited it held the request, and is being destroyed
+  finish(operation,
+         Error(ErrorKind::broken,
+               fmt::format("{}: its request was dropped before the end, while it used memory of the caller's",
+                           operation.describe()))
+             .at_rank(operation.rank()));
 }
 
 void Engine::check_deadlines() {
-  if (active_.empty()) return;
-  const double now = transport_->now();
-  for (std::size_t i = 0; i < active_.size(); ++i) {
-    Operation& operation = *active_[i];
-    if (operation.error_ || operation.state_ == Operation::State::finished) continue;
-    if (now < operation.deadline_) {
-      transport_->set_timer(operation.deadline_);
-      continue;
+  {
+    const std::lock_guard lock(lock_);
+    contexts_->alarms.ring(*transport_, ready_);
+  }
+  while (!deadlines_.empty()) {
+    const auto [deadline, operation] = *deadlines_.begin();
+    if (transport_->now() < deadline) {
+      transport_->set_timer(deadline);
+      return;
     }
-    break_context(*operation.context_,
-                  Error(ErrorKind::deadline, fmt::format("{} did not finish within {} s: {}", operation.describe(),
-                                                         operation.deadline_seconds_, operation.describe_waiting()))
-                      .at_rank(operation.rank()));
+    deadlines_.erase(deadlines_.begin());
+    if (operation->error_ || operation->is_finished()) continue;
+    break_context(
+        *operation->context_,
+        Error(ErrorKind::deadline, fmt::format("{} did not finish within {} s: {}", operation->describe(),
+                                               operation->settings_.deadline_seconds, operation->describe_waiting()))
+            .at_rank(operation->rank()));
   }
-}
-
-void Engine::start_progress_thread() {
-  transport_->require_progress_thread();
-  const std::lock_guard lock(mutex_);
-  if (progress_thread_.joinable()) return;
-  progress_thread_ = std::thread([this] { run_progress_thread(); });
-}
-
-void Engine::run_progress_thread() {
-  const auto stopped = [this] {
-    const std::lock_guard lock(mutex_);
-    return stop_progress_thread_;
-  };
-  progress_until(stopped);
-}
-
-// ---------------------------------------------------------------- messages
-
-void Engine::deliver(int source, Message message) {
-  try {
-    const MessageHeader header = decode_message_header(message.head.bytes());
-    validate_segments(header, message.head.bytes(), message.segments);
-    route(header, source, std::move(message));
-  } catch (const Error& error) {
-    fail_peer(source, error.what());
-  }
-}
-
-void Engine::route(const MessageHeader& header, int source, Message message) {
-  const std::shared_ptr<Context> context = context_of(header.context);
-  if (context && header.kind == MessageKind::poison) {
-    take_poison(context, header, source, message);
-    return;
-  }
-  Operation* const operation = context ? operation_of(*context, header.sequence) : nullptr;
-  if (operation != nullptr) {
-    hand_over(*operation, header, source, std::move(message));
-  } else if (!context || header.sequence >= context->next_sequence) {
-    early_.push_back({header, source, std::move(message)});
-  }
-  // Else the operation is over on this rank, which a duplicate cannot change.
-}
-
-void Engine::hand_over(Operation& operation, const MessageHeader& header, int source, Message message) {
-  const Context& context = *operation.context_;
-  const int from = context.rank_of_world[static_cast<std::size_t>(source)];
-  if (header.fingerprint == operation.fingerprint_) {
-    operation.accept({from, header.step, message.depth, std::move(message.segments)});
-    return;
-  }
-  const CallSignature& mine = operation.signature_;
-  break_context(*operation.context_,
-                Error(ErrorKind::mismatch,
-                      fmt::format("ranks disagree on operation {} ({}): rank {} calls {}, rank {} calls {}",
-                                  operation.sequence_, mine.differences(header.fingerprint), operation.rank(),
-                                  mine.describe(), from, mine.describe(header.fingerprint)))
-                    .at_rank(operation.rank())
-                    .with_peer(from));
-}
-
-void Engine::take_early_messages(Operation& operation) {
-  const auto belongs = [&](const EarlyMessage& early) {
-    return early.header.context == operation.context_->id && early.header.sequence == operation.sequence_;
-  };
-  auto kept = early_.begin();  // by hand: std::stable_partition asks the system for memory
-  for (EarlyMessage& early : early_) {
-    if (belongs(early)) {
-      hand_over(operation, early.header, early.source, std::move(early.message));
-    } else {
-      std::swap(*kept++, early);
-    }
-  }
-  early_.erase(kept, early_.end());
-}
-
-void Engine::take_poison(const std::shared_ptr<Context>& context, const MessageHeader& header, int source,
-                         const Message& message) {
-  const int from = context->rank_of_world[static_cast<std::size_t>(source)];
-  const auto text = message.segments.empty() ? std::span<const std::byte>() : message.segments.front().bytes();
-  const Error error = Error(ErrorKind::peer_failed,
-                            fmt::format("rank {} failed: {}", from,
-                                        std::string_view(reinterpret_cast<const char*>(text.data()), text.size())))
-                          .at_rank(context->rank)
-                          .with_peer(from);
-  context->broken_from = context->broken ? std::min(context->broken_from, header.sequence) : header.sequence;
-  if (!context->broken) context->broken = error;
-  for (const auto& operation : active_) {
-    if (operation->context_ == context && operation->sequence_ >= header.sequence) operation->fail(error);
-  }
-}
-
-Buffer Engine::landing_for(int source, std::span<const std::byte> head, std::span<const Buffer> arrived,
-                           std::size_t segment, std::uint64_t bytes) {
-  (void)source;
-  const MessageHeader header = decode_message_header(head);
-  const std::shared_ptr<Context> context = context_of(header.context);
-  const Operation* const operation = context ? operation_of(*context, header.sequence) : nullptr;
-  if (operation == nullptr || !operation->landing_ || operation->fingerprint_ != header.fingerprint) return {};
-  return operation->landing_(header.step, arrived, segment, bytes);
-}
-
-void Engine::fail_peer(int source, const std::string& reason) {
-  break_everything(Error(ErrorKind::bad_message, fmt::format("from rank {}: {}", source, reason))
-                       .at_rank(transport_->rank())
-                       .with_peer(source));
-}
-
-// ---------------------------------------------------------------- failure
-
-// The first error breaks the context: what is in flight on it fails, and so does every later call. The other ranks
-// are told from which operation on; what came before may still complete there, or fail later and be told in turn.
-void Engine::break_context(Context& context, const Error& error) {
-  std::uint32_t first_sequence = context.next_sequence;
-  for (const auto& operation : active_) {
-    if (operation->context_.get() != &context) continue;
-    first_sequence = std::min(first_sequence, operation->sequence_);
-    operation->fail(error);
-  }
-  if (context.broken && first_sequence >= context.broken_from) return;
-  if (!context.broken) context.broken = error;
-  context.broken_from = first_sequence;
-  tell_peers(context, first_sequence, error);
-}
-
-void Engine::break_everything(const Error& error) {
-  for (const auto& context : contexts_) break_context(*context, error);
-}
-
-void Engine::tell_peers(Context& context, std::uint32_t first_sequence, const Error& error) {
-  MessageHeader header;
-  header.kind = MessageKind::poison;
-  header.context = context.id;
-  header.sequence = first_sequence;
-  const std::string_view text = error.what();
-  for (int peer = 0; peer < context.size(); ++peer) {
-    if (peer == context.rank) continue;
-    Segments segments;
-    segments.push_back(Buffer::copy_of(std::as_bytes(std::span(text))));
-    Message message{encode_message_head(header, segments), std::move(segments), nullptr, 0};
-    transport_->send(context.world_ranks[static_cast<std::size_t>(peer)], std::move(message));
-  }
-}
-
-std::shared_ptr<Context> Engine::context_of(std::uint16_t id) const {
-  const auto found =
-      std::find_if(contexts_.begin(), contexts_.end(), [&](const auto& context) { return context->id == id; });
-  return found == contexts_.end() ? nullptr : *found;
-}
-
-Operation* Engine::operation_of(const Context& context, std::uint32_t sequence) const {
-  const auto found = std::find_if(active_.begin(), active_.end(), [&](const auto& operation) {
-    return operation->context_.get() == &context && operation->sequence_ == sequence;
-  });
-  return found == active_.end() ? nullptr : found->get();
 }
 
 }  // namespace tulle

@@ -9,37 +9,50 @@
 
 namespace tulle {
 
-Operation::Operation(Engine& engine, std::shared_ptr<Context> context, const CallSignature& signature,
-                     double deadline_seconds, bool checksum)
-    : engine_(engine),
-      context_(std::move(context)),
-      signature_(signature),
-      sequence_(context_->next_sequence++),
-      fingerprint_(signature.fingerprint()),
-      deadline_(engine.transport_->now() + deadline_seconds),
-      deadline_seconds_(deadline_seconds),
-      checksum_(checksum),
-      ticket_(std::allocate_shared<char>(PoolAllocator<char>())) {}
+// Goes with the last message that carried it, which tells the operation that nobody reads its memory any more.
+struct Operation::Ticket {
+  explicit Ticket(const std::shared_ptr<Operation>& owner) : operation(owner) {}
+  ~Ticket() {
+    const std::shared_ptr<Operation> owner = operation.lock();
+    if (!owner) return;
+    owner->is_drained_ = true;
+    owner->want_attention();
+  }
+  Ticket(const Ticket&) = delete;
+  Ticket& operator=(const Ticket&) = delete;
+
+  std::weak_ptr<Operation> operation;
+};
+
+Operation::Operation(Engine& engine, std::shared_ptr<Context> context, Channel& channel,
+                     const OperationSettings& settings)
+    : engine_(engine), context_(std::move(context)), channel_(channel), settings_(settings) {
+  if (settings_.deadline_seconds <= 0) settings_.deadline_seconds = context_->default_deadline_seconds;
+  deadline_ = engine.transport_->now() + settings_.deadline_seconds;
+}
 
 Operation::~Operation() = default;
 
-int Operation::rank() const { return context_->rank; }
-int Operation::size() const { return context_->size(); }
-const Profile& Operation::profile() const { return context_->profile; }
+void Operation::set_sequence(std::uint64_t sequence) {
+  sequence_ = settings_.signature.sequence = sequence;
+  fingerprint_ = settings_.signature.fingerprint();
+}
 
-std::span<const int> Operation::nodes() const { return context_->nodes; }
-int Operation::node_count() const { return context_->node_count; }
-bool Operation::is_timed() const { return blocking_ || engine_.progresses_alone(); }
+bool Operation::is_timed() const { return is_blocking() || engine_.progresses_alone(); }
 
 void Operation::send(int to, Step step, Segments segments, std::uint64_t data_bytes) {
   assert(to >= 0 && to < size() && to != rank());
   if (error_) throw *error_;
+  if (!ticket_) ticket_ = std::allocate_shared<Ticket>(PoolAllocator<Ticket>(), shared_from_this());
   MessageHeader header;
-  header.has_checksum = checksum_;
+  header.has_checksum = settings_.checksum;
   header.context = context_->id;
+  header.epoch = context_->epoch;
+  header.channel = channel_.number;
   header.sequence = sequence_;
   header.step = step;
   header.fingerprint = fingerprint_;
+  header.last_call = last_call_;
   Message message{encode_message_head(header, segments), std::move(segments), ticket_, counts_.depth + 1};
   counts_.messages_sent += 1;
   counts_.bytes_sent += message.bytes();
@@ -69,12 +82,14 @@ void Operation::charge(const KernelReport& report) {
 void Operation::charge(double seconds) { engine_.transport_->charge(seconds); }
 
 NativeAllreduce* Operation::native_allreduce() const {
-  return context_ == engine_.world_ ? engine_.transport_->native_allreduce() : nullptr;
+  const bool is_world = context_ == engine_.world_ && channel_.number == 0;
+  return is_world ? engine_.transport_->native_allreduce() : nullptr;
 }
 
-bool Operation::is_alone() const { return engine_.active_.size() == 1; }
+bool Operation::is_alone() const { return engine_.running_ == 1; }
 
-void Operation::accept(Incoming message) {
+void Operation::accept(Incoming message, Ticks last_call) {
+  last_call_ = std::max(last_call_, last_call);
   const auto waiter =
       std::find_if(waiting_.begin(), waiting_.end(), [&](const Receive* receive) { return receive->matches(message); });
   if (waiter == waiting_.end()) {
@@ -84,18 +99,27 @@ void Operation::accept(Incoming message) {
   Receive* const receive = *waiter;
   waiting_.erase(waiter);
   receive->message_ = std::move(message);
-  engine_.ready_.push(receive->waiter_);
+  engine_.ready_.push(*receive->waiter_);
 }
 
 void Operation::fail(const Error& error) {
   if (error_) return;
   error_ = error;
-  for (Receive* const receive : waiting_) engine_.ready_.push(receive->waiter_);
+  for (Receive* const receive : waiting_) engine_.ready_.push(*receive->waiter_);
   waiting_.clear();
-  if (poll_ != nullptr) engine_.ready_.push(std::exchange(poll_, nullptr)->waiter_);
+  if (poll_ != nullptr) engine_.ready_.push(*std::exchange(poll_, nullptr)->waiter_);
+  want_attention();
 }
 
-std::string Operation::describe() const { return fmt::format("operation {} ({})", sequence_, signature_.describe()); }
+void Operation::want_attention() {
+  if (is_finished() || std::exchange(wants_attention_, true)) return;
+  next_for_attention_ = std::exchange(engine_.first_for_attention_, this);
+}
+
+std::string Operation::describe() const {
+  const std::string on_channel = channel() != 0 ? fmt::format(" of channel {}", channel()) : "";
+  return fmt::format("operation {}{} ({})", sequence_, on_channel, signature().describe());
+}
 
 // The peers that a receive can still be satisfied by: for receive_next(), those that have not sent in this step yet.
 std::string Operation::describe_peers(const Receive& receive) const {
@@ -112,33 +136,55 @@ std::string Operation::describe_peers(const Receive& receive) const {
   return (missing == 1 ? "rank " : "ranks ") + names;
 }
 
+bool Operation::is_in_vain(const Receive& receive) const {
+  if (engine_.left_.empty()) return false;
+  if (receive.from_ != kAnyPeer) return engine_.has_left(*context_, receive.from_);
+  for (int peer = 0; peer < size(); ++peer) {
+    const bool arrived = std::find(taken_.begin(), taken_.end(), std::pair(receive.step_, peer)) != taken_.end();
+    if (peer != rank() && !arrived && !engine_.has_left(*context_, peer)) return false;
+  }
+  return true;
+}
+
+Error Operation::left_alone(const Receive& receive) const {
+  Error error(ErrorKind::peer_failed, fmt::format("{} waits in step {} for {}, which left the job: its program ended",
+                                                  describe(), receive.step_, describe_peers(receive)));
+  error = error.at_rank(rank());
+  return receive.from_ != kAnyPeer ? error.with_peer(receive.from_) : error;
+}
+
 std::string Operation::describe_waiting() const {
   if (state_ == State::draining) return "its last messages have not been taken by their receivers";
   std::string text;
   for (const Receive* const receive : waiting_) {
     text += fmt::format("{}in step {} for {}", text.empty() ? "" : ", ", receive->step_, describe_peers(*receive));
   }
-  return text.empty() ? "it waits for the transport's own collective" : "it waits " + text;
+  if (!text.empty()) return "it waits " + text;
+  if (poll_ != nullptr) return "it waits for the transport's own collective";
+  return "it waits for nobody: this rank itself was stopped, or had no time to go on with it";
 }
+
+// ---------------------------------------------------------------- awaitables
 
 bool Operation::Receive::await_ready() {
   auto& inbox = operation_.inbox_;
   const auto match =
       std::find_if(inbox.begin(), inbox.end(), [&](const Incoming& message) { return matches(message); });
-  if (match == inbox.end()) return operation_.error_.has_value();
+  if (match == inbox.end()) return operation_.error_.has_value() || operation_.is_in_vain(*this);
   message_ = std::move(*match);
   if (&*match != &inbox.back()) *match = std::move(inbox.back());
   inbox.pop_back();
   return true;
 }
 
-void Operation::Receive::await_suspend(std::coroutine_handle<> waiter) {
-  waiter_ = waiter;
+void Operation::Receive::wait(detail::PromiseBase& waiter) {
+  waiter_ = &waiter;
   operation_.waiting_.push_back(this);
 }
 
 Incoming Operation::Receive::await_resume() {
   if (operation_.error_) throw *operation_.error_;
+  if (!message_) throw operation_.left_alone(*this);
   Counts& counts = operation_.counts_;
   counts.messages_received += 1;
   counts.depth = std::max(counts.depth, message_->depth);
@@ -146,13 +192,23 @@ Incoming Operation::Receive::await_resume() {
   return std::move(*message_);
 }
 
-void Operation::PollUntil::await_suspend(std::coroutine_handle<> waiter) {
-  waiter_ = waiter;
+void Operation::PollUntil::wait(detail::PromiseBase& waiter) {
+  waiter_ = &waiter;
   operation_.poll_ = this;
+  operation_.engine_.polling_.push_back(&operation_);
 }
 
 void Operation::PollUntil::await_resume() {
   if (operation_.error_) throw *operation_.error_;
+}
+
+Operation::Landing::Landing(Operation& operation, LandingFunction function)
+    : operation_(operation), function_(std::move(function)), older_(std::exchange(operation.first_landing_, this)) {}
+
+Operation::Landing::~Landing() {
+  Landing** link = &operation_.first_landing_;
+  while (*link != this) link = &(*link)->older_;
+  *link = older_;
 }
 
 }  // namespace tulle

@@ -8,11 +8,17 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
+
+#include "base/output_file.hpp"
 
 namespace tulle {
 namespace {
 
 using Json = nlohmann::ordered_json;
+// The ordered kind copies what it has when it grows, and brackets may be nested so deeply that the stack does not hold
+// it.
+using ReadJson = nlohmann::json;
 
 constexpr std::string_view kFormat = "tulle profile";
 constexpr int kVersion = 1;
@@ -39,29 +45,29 @@ Json json_of(const Quartiles& spread) {
 // Reads fields of one object, remembers which, and says which of the others nobody knows.
 class Reader {
  public:
-  Reader(const Json& object, std::string_view source, std::string path)
+  Reader(const ReadJson& object, std::string_view source, std::string path)
       : object_(object), source_(source), path_(std::move(path)) {
     if (!object.is_object()) refuse(path_, "is not an object");
   }
 
-  const Json& at(std::string_view field) {
+  const ReadJson& at(std::string_view field) {
     read_.emplace(field);
     const auto found = object_.find(field);
     if (found == object_.end()) refuse(name_of(field), "is missing");
     return *found;
   }
   std::string text(std::string_view field) {
-    const Json& value = at(field);
+    const ReadJson& value = at(field);
     if (!value.is_string()) refuse(name_of(field), "is not a text");
     return value.get<std::string>();
   }
   int count(std::string_view field) {
-    const Json& value = at(field);
+    const ReadJson& value = at(field);
     if (!value.is_number_unsigned() || value < 1 || value > 1 << 24) refuse(name_of(field), "is not a count from 1 on");
     return value.get<int>();
   }
   double seconds(std::string_view field) {
-    const Json& value = at(field);
+    const ReadJson& value = at(field);
     const double number = value.is_number() ? value.get<double>() : -1;
     if (!(number >= 0) || std::isinf(number)) refuse(name_of(field), "is not a number from 0 on");
     return number;
@@ -83,7 +89,7 @@ class Reader {
       if (!read_.contains(field)) refuse(name_of(field), "is not known");
     }
   }
-  const Json& json() const { return object_; }
+  const ReadJson& json() const { return object_; }
 
   [[noreturn]] void refuse(std::string_view field, std::string_view why) const {
     throw Error(ErrorKind::bad_input, fmt::format("profile {}: field '{}' {}", source_, field, why));
@@ -94,7 +100,7 @@ class Reader {
     return path_.empty() ? std::string(field) : fmt::format("{}.{}", path_, field);
   }
 
-  const Json& object_;
+  const ReadJson& object_;
   std::string_view source_;
   std::string path_;
   std::set<std::string, std::less<>> read_;
@@ -103,9 +109,11 @@ class Reader {
 // Before anything else is read: what another version means by its fields is not known.
 void require_version(Reader& reader) {
   if (reader.text("format") != kFormat) reader.refuse("format", fmt::format("is not '{}'", kFormat));
-  const Json& version = reader.at("version");
+  const ReadJson& version = reader.at("version");
   if (version != kVersion) {
-    reader.refuse("version", fmt::format("is {}; this tulle reads version {}", version.dump(), kVersion));
+    // Brackets may be nested so deeply that the stack does not hold the words for them.
+    const std::string shown = version.is_structured() ? version.type_name() : version.dump();
+    reader.refuse("version", fmt::format("is {}; this tulle reads version {}", shown, kVersion));
   }
 }
 
@@ -120,10 +128,10 @@ void read_constants(Reader constants, MeasuredProfile& measured) {
   constants.require_all_read();
 }
 
-Json parse_json(std::string_view text, std::string_view source) {
+ReadJson parse_json(std::string_view text, std::string_view source) {
   try {
-    return Json::parse(text);
-  } catch (const Json::exception& error) {
+    return ReadJson::parse(text);
+  } catch (const ReadJson::exception& error) {
     throw Error(ErrorKind::bad_input, fmt::format("profile {}: is not JSON: {}", source, error.what()));
   }
 }
@@ -153,7 +161,7 @@ std::string profile_text(const MeasuredProfile& measured) {
 }
 
 MeasuredProfile parse_profile(std::string_view text, std::string_view source) {
-  const Json json = parse_json(text, source);
+  const ReadJson json = parse_json(text, source);
   Reader reader(json, source, "");
   require_version(reader);
   MeasuredProfile measured;
@@ -181,10 +189,10 @@ MeasuredProfile read_profile(const std::string& path) {
 }
 
 void write_profile(const std::string& path, const MeasuredProfile& measured) {
-  std::ofstream file(path, std::ios::binary);
-  file << profile_text(measured) << std::flush;
-  if (!file)
-    throw Error(ErrorKind::system, fmt::format("profile {}: cannot be written: {}", path, std::strerror(errno)));
+  const std::string text = profile_text(measured);
+  OutputFile file(path);
+  file.write(std::as_bytes(std::span(text)));
+  file.commit();
 }
 
 }  // namespace tulle

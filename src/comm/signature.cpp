@@ -30,6 +30,15 @@ std::uint64_t compress_dimension(std::uint64_t dimension) {
   return kHashedDimension | ((dimension * 0x9E3779B97F4A7C15u) >> 33);
 }
 
+// A sum of checksums' bits would do for one call. But equal bits of two ranks would then stay equal in all their calls,
+// because checksums are linear, and replicas would part ways in silence.
+std::uint64_t fold(std::uint32_t options_hash, std::uint64_t sequence) {
+  std::uint64_t mixed = options_hash + sequence * 0x9E3779B97F4A7C15u;
+  mixed = (mixed ^ (mixed >> 32)) * 0xD6E8FEB86659FD93u;
+  mixed = (mixed ^ (mixed >> 32)) * 0xD6E8FEB86659FD93u;
+  return mixed >> (64 - kOptions.bits);
+}
+
 std::string describe_dimension(std::uint64_t compressed) {
   if (compressed < kHashedDimension) return std::to_string(compressed);
   return fmt::format("2^31 or more (hash {:x})", compressed & (kHashedDimension - 1));
@@ -51,9 +60,11 @@ std::string_view name_of_op(std::uint64_t code) {
 
 std::string describe_parts(OperationKind kind, std::string_view dimension, ValueType type, std::uint64_t op,
                            std::string_view algorithm) {
-  const bool has_no_payload =
-      kind == OperationKind::split || kind == OperationKind::profile || kind == OperationKind::probe;
-  if (has_no_payload) return std::string(to_string(kind));
+  if (kind == OperationKind::gather_contributions) {
+    return fmt::format("{} of {} {}", to_string(kind), dimension, to_string(type));
+  }
+  const bool has_payload = kind >= OperationKind::allreduce && kind <= OperationKind::broadcast;
+  if (!has_payload) return std::string(to_string(kind));
   return fmt::format("{} of {} {} by {} with {}", to_string(kind), dimension, to_string(type), name_of_op(op),
                      algorithm);
 }
@@ -68,17 +79,22 @@ std::string_view to_string(OperationKind kind) {
     case OperationKind::reduce_scatter: return "reduce_scatter";
     case OperationKind::reduce: return "reduce";
     case OperationKind::broadcast: return "broadcast";
-    case OperationKind::profile: return "profile";
     case OperationKind::probe: return "probe";
+    case OperationKind::barrier: return "barrier";
+    case OperationKind::combine: return "combine";
+    case OperationKind::gather_bytes: return "gather_bytes";
+    case OperationKind::broadcast_bytes: return "broadcast_bytes";
+    case OperationKind::fail_together: return "fail_together";
+    case OperationKind::gather_contributions: return "gather_contributions";
+    case OperationKind::agree: return "agree";
   }
   return "unknown";
 }
 
 std::uint64_t CallSignature::fingerprint() const {
-  const std::uint32_t folded_options = options_hash ^ (options_hash >> 12) ^ (options_hash >> 24);
   return kKind.put(static_cast<std::uint64_t>(kind)) | kType.put(static_cast<std::uint64_t>(type)) |
-         kOp.put(static_cast<std::uint64_t>(op)) | kAlgorithm.put(algorithm) | kOptions.put(folded_options) |
-         kDimension.put(compress_dimension(dimension));
+         kOp.put(static_cast<std::uint64_t>(op)) | kAlgorithm.put(algorithm) |
+         kOptions.put(fold(options_hash, sequence)) | kDimension.put(compress_dimension(dimension));
 }
 
 std::string CallSignature::describe() const {

@@ -1,5 +1,7 @@
 #include "tulle/comm/sim.hpp"
 
+#include <fmt/format.h>
+
 #include "comm/sim_network.hpp"
 
 namespace tulle {
@@ -20,6 +22,7 @@ class SimTransport final : public Transport {
   void idle(int) override {
     throw Error(ErrorKind::deadline, "the simulation has come to a stop: ranks wait and nothing is under way");
   }
+  void wake() override {}
   double now() const override { return network_->now(rank_); }
   void set_timer(double seconds) override { network_->set_timer(rank_, seconds); }
   void charge(double seconds) override { network_->charge(rank_, seconds); }
@@ -34,10 +37,26 @@ class SimTransport final : public Transport {
   int rank_;
 };
 
+void require_ranks_of(const SimFaults& faults, int ranks) {
+  const auto require = [&](int rank) {
+    if (rank >= 0 && rank < ranks) return;
+    throw Error(ErrorKind::bad_input, fmt::format("a fault of rank {} in a simulation of {}", rank, ranks));
+  };
+  for (const SimDeath& death : faults.deaths) require(death.rank);
+  for (const SimRumor& rumor : faults.rumors) {
+    require(rumor.to);
+    require(rumor.about);
+  }
+  for (const SimPartition& partition : faults.partitions) {
+    for (const int rank : partition.island) require(rank);
+  }
+}
+
 }  // namespace
 
 SimWorld::SimWorld(const SimOptions& options) {
   if (options.ranks < 1) throw Error(ErrorKind::bad_input, "a simulation needs at least one rank");
+  require_ranks_of(options.faults, options.ranks);
   const Network network = options.network.value_or(flat_network(options.profile));
   network.validate(options.ranks);
   network_ = std::make_shared<SimNetwork>(options, network);
@@ -51,14 +70,18 @@ SimWorld::~SimWorld() = default;
 std::vector<std::exception_ptr> SimWorld::try_run(const Program& program) {
   std::vector<Task<>> tasks;
   for (Communicator& communicator : communicators_) tasks.push_back(program(communicator));
-  for (std::size_t rank = 0; rank < tasks.size(); ++rank) communicators_[rank].engine()->spawn(tasks[rank]);
+  for (int rank = 0; rank < size(); ++rank) {
+    if (!is_dead(rank)) communicator(rank).engine()->spawn(tasks[static_cast<std::size_t>(rank)]);
+  }
   for (Communicator& communicator : communicators_) communicator.engine()->settle_now();
-  for (std::size_t rank = 0; rank < tasks.size(); ++rank) {
-    communicators_[rank].engine()->progress_until([&] { return tasks[rank].done(); });
+  for (int rank = 0; rank < size(); ++rank) {
+    const Task<>& task = tasks[static_cast<std::size_t>(rank)];
+    communicator(rank).engine()->progress_until([&] { return task.done() || is_dead(rank); });
   }
   std::vector<std::exception_ptr> errors;
   for (Task<>& task : tasks) {
     try {
+      if (!task.done()) throw Error(ErrorKind::peer_failed, "the simulation has killed this rank");
       task.take();
       errors.push_back(nullptr);
     } catch (...) {
@@ -74,6 +97,7 @@ void SimWorld::run(const Program& program) {
   }
 }
 
+bool SimWorld::is_dead(int rank) const { return network_->is_dead(rank); }
 double SimWorld::elapsed_seconds() const { return network_->elapsed_seconds(); }
 SimTotals SimWorld::totals() const { return network_->totals(); }
 

@@ -1,5 +1,7 @@
 #include "comm/sim_faults.hpp"
 
+#include <algorithm>
+
 namespace tulle {
 
 bool SimFaultInjector::strike(Message& message) {
@@ -9,6 +11,26 @@ bool SimFaultInjector::strike(Message& message) {
   }
   if (draw(faults_.truncate)) truncate(message);
   if (draw(faults_.corrupt)) corrupt(message);
+  return false;
+}
+
+const SimDeath* SimFaultInjector::death_of(int rank, std::uint64_t messages) const {
+  for (const SimDeath& death : faults_.deaths) {
+    if (death.rank == rank && death.after_messages <= messages) return &death;
+  }
+  return nullptr;
+}
+
+bool SimFaultInjector::is_cut(int source, int target, double seconds) {
+  for (const SimPartition& partition : faults_.partitions) {
+    if (seconds < partition.begin_seconds || seconds >= partition.end_seconds) continue;
+    const auto is_inside = [&](int rank) {
+      return std::ranges::find(partition.island, rank) != partition.island.end();
+    };
+    if (is_inside(source) == is_inside(target)) continue;
+    count_ += 1;
+    return true;
+  }
   return false;
 }
 

@@ -21,6 +21,11 @@ class SimFaultInjector {
   }
   std::uint64_t count() const { return count_; }
 
+  /// The death of a rank that has sent so many messages and is about to send another; null where it lives on.
+  const SimDeath* death_of(int rank, std::uint64_t messages) const;
+  /// True where a partition lies between the two, which counts as a fault.
+  bool is_cut(int source, int target, double seconds);
+
  private:
   bool draw(double probability) { return probability > 0 && random_.uniform() < probability; }
   Buffer& some_buffer(Message& message);

@@ -6,8 +6,8 @@
 namespace tulle {
 namespace {
 
-// A timer's event names its rank; the others name a flight.
-constexpr std::uint32_t kTimerBit = std::uint32_t{1} << 31;
+// A timer's event names its rank and news name their place; the others name a flight.
+constexpr std::uint32_t kTimerBit = std::uint32_t{1} << 31, kNewsBit = std::uint32_t{1} << 30;
 
 }  // namespace
 
@@ -20,6 +20,9 @@ SimNetwork::SimNetwork(const SimOptions& options, const Network& network)
       ranks_(static_cast<std::size_t>(options.ranks)),
       events_(lanes()) {
   for (const Slowed& straggler : network.stragglers) at(straggler.number).slowness *= straggler.factor;
+  for (const SimRumor& rumor : options.faults.rumors) {
+    spread({rumor.to, rumor.about, "it is said to be gone"}, rumor.seconds);
+  }
 }
 
 // One timer a rank is enough: when it rings, the engine asks for the next.
@@ -32,11 +35,15 @@ void SimNetwork::set_timer(int rank, double seconds) {
 // A rank's clock may be ahead of the events, because it has computed. On a port of its own it queues at once; on one
 // that it shares it must wait for what others send before.
 void SimNetwork::send(int source, int target, Message message) {
+  if (is_dead(source)) return;
+  if (const SimDeath* const death = faults_.death_of(source, at(source).sent)) return die(*death);
+  at(source).sent += 1;
   message.ticket.reset();  // receivers share the buffers, and nothing that is shared is written
   totals_.messages += 1;
   totals_.bytes += message.bytes();
   SimFlight flight{.transfer = {.source = source, .target = target, .bytes = message.bytes()}};
   flight.is_lost = faults_.strike(message);
+  if (faults_.is_cut(source, target, now(source))) flight.is_lost = true;
   flight.transfer.delay_seconds = faults_.draw_delay_seconds();
   flight.parcel = SimParcel(std::move(message));
   const std::uint32_t place = flights_.put(std::move(flight));
@@ -54,6 +61,8 @@ bool SimNetwork::step() {
   const SimEvent event = events_.pop();
   if ((event.what & kTimerBit) != 0) {
     ring(event);
+  } else if ((event.what & kNewsBit) != 0) {
+    tell(event);
   } else if (flights_.at(event.what).transfer.next == SimHop::arrived) {
     deliver(event);
   } else {
@@ -75,6 +84,7 @@ void SimNetwork::move_on(const SimEvent& event) {
 void SimNetwork::deliver(const SimEvent& event) {
   SimFlight flight = flights_.take(event.what);
   Rank& rank = at(flight.transfer.target);
+  if (rank.is_dead) return;
   rank.clock = std::max(rank.clock, event.time);
   rank.sink->deliver(flight.transfer.source, std::move(flight.parcel).open());
   rank.sink->settle();
@@ -83,10 +93,34 @@ void SimNetwork::deliver(const SimEvent& event) {
 // A timer that nobody needs any more must not move the clock, so the time counts only while it rings.
 void SimNetwork::ring(const SimEvent& event) {
   Rank& rank = at(static_cast<int>(event.what & ~kTimerBit));
+  if (rank.is_dead) return;
   if (event.time == rank.timer) rank.timer = std::numeric_limits<double>::infinity();
   timer_time_ = event.time;
   rank.sink->settle();
   timer_time_ = 0;
+}
+
+void SimNetwork::die(const SimDeath& death) {
+  at(death.rank).is_dead = true;
+  if (!death.told_within_seconds) return;
+  for (int rank = 0; rank < ranks(); ++rank) {
+    if (rank == death.rank) continue;
+    spread({rank, death.rank, "it has died"}, now(death.rank) + *death.told_within_seconds * random_.uniform());
+  }
+}
+
+void SimNetwork::spread(const News& news, double seconds) {
+  events_.push({seconds, random_(), kNewsBit | static_cast<std::uint32_t>(news_.size()), SimEvents::kNoLane});
+  news_.push_back(news);
+}
+
+void SimNetwork::tell(const SimEvent& event) {
+  const News news = news_[event.what & ~kNewsBit];
+  Rank& rank = at(news.to);
+  if (rank.is_dead) return;
+  rank.clock = std::max(rank.clock, event.time);
+  rank.sink->fail_peer(news.about, ErrorKind::peer_failed, news.words);
+  rank.sink->settle();
 }
 
 double SimNetwork::elapsed_seconds() const {

@@ -20,7 +20,8 @@ class SimNetwork {
 
   void attach(int rank, MessageSink& sink) { at(rank).sink = &sink; }
   double now(int rank) { return std::max(at(rank).clock, timer_time_); }
-  void charge(int rank, double seconds) { at(rank).clock += seconds * at(rank).slowness; }
+  /// Computing begins now, also where a timer has just rung and the rank's clock is behind.
+  void charge(int rank, double seconds) { at(rank).clock = now(rank) + seconds * at(rank).slowness; }
   void set_timer(int rank, double seconds);
   void send(int source, int target, Message message);
   /// Handles the next event. False where there is none.
@@ -29,6 +30,7 @@ class SimNetwork {
   int ranks() const { return options_.ranks; }
   int node_of(int rank) const { return network_.node_of(rank); }
   Profile profile() const { return network_.profile(options_.profile); }
+  bool is_dead(int rank) const { return ranks_[static_cast<std::size_t>(rank)].is_dead; }
   double elapsed_seconds() const;
   SimTotals totals() const;
 
@@ -38,6 +40,14 @@ class SimNetwork {
     double clock = 0;
     double slowness = 1;                                     // of computation
     double timer = std::numeric_limits<double>::infinity();  // the earliest that is set
+    std::uint64_t sent = 0;                                  // messages
+    bool is_dead = false;
+  };
+  // What a transport says about a peer.
+  struct News {
+    int to;
+    int about;
+    const char* words;
   };
   Rank& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
   std::size_t lanes() const { return ports_.count() + static_cast<std::size_t>(options_.ranks); }
@@ -47,6 +57,9 @@ class SimNetwork {
   void move_on(const SimEvent& event);
   void deliver(const SimEvent& event);
   void ring(const SimEvent& event);
+  void die(const SimDeath& death);
+  void spread(const News& news, double seconds);
+  void tell(const SimEvent& event);
 
   SimOptions options_;
   Network network_;
@@ -56,6 +69,7 @@ class SimNetwork {
   std::vector<Rank> ranks_;
   SimEvents events_;
   SimFlights flights_;
+  std::vector<News> news_;
   double timer_time_ = 0;
   SimTotals totals_;
 };

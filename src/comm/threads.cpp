@@ -32,13 +32,21 @@ class Mailbox {
 
   void wait_for(std::chrono::microseconds longest) {
     std::unique_lock lock(mutex_);
-    filled_.wait_for(lock, longest, [this] { return !letters_.empty(); });
+    filled_.wait_for(lock, longest, [this] { return !letters_.empty() || is_woken_; });
+    is_woken_ = false;
+  }
+
+  void wake() {
+    const std::lock_guard lock(mutex_);
+    is_woken_ = true;
+    filled_.notify_one();
   }
 
  private:
   std::mutex mutex_;
   std::condition_variable filled_;
   PoolVector<Letter> letters_;
+  bool is_woken_ = false;
 };
 
 using Mailboxes = std::vector<Mailbox>;
@@ -70,6 +78,8 @@ class ThreadTransport final : public Transport {
     constexpr std::chrono::microseconds kBrief(50), kLong(2000);
     mailbox(rank_).wait_for(misses < 10 ? kBrief : kLong);
   }
+
+  void wake() override { mailbox(rank_).wake(); }
 
   double now() const override {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <thread>
 
 namespace tulle {
 
@@ -18,7 +17,16 @@ void Transport::idle(int misses) {
     sched_yield();
     return;
   }
-  std::this_thread::sleep_for(std::chrono::microseconds(std::min(misses - kYields + 1, kLongestSleepMicroseconds)));
+  const std::chrono::microseconds longest(std::min(misses - kYields + 1, kLongestSleepMicroseconds));
+  std::unique_lock lock(mutex_);
+  woken_.wait_for(lock, longest, [this] { return is_woken_; });
+  is_woken_ = false;
+}
+
+void Transport::wake() {
+  const std::lock_guard lock(mutex_);
+  is_woken_ = true;
+  woken_.notify_one();
 }
 
 }  // namespace tulle

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "base/output_file.hpp"
 #include "linear/csr_layout.hpp"
-#include "linear/output_file.hpp"
 #include "tulle/base/crc32c.hpp"
 #include "tulle/base/error.hpp"
 

@@ -81,8 +81,8 @@ Task<Evaluation> evaluate_task(Group& group, Dataset& data, const LinearModel& m
 }
 
 Evaluation evaluate(Communicator& communicator, Dataset& data, const LinearModel& model) {
-  Group group(communicator, Waiting::blocks);
-  return run_blocking(evaluate_task(group, data, model));
+  Group group(communicator);
+  return run_task(communicator, evaluate_task(group, data, model));
 }
 
 }  // namespace tulle::linear

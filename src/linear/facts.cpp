@@ -68,6 +68,10 @@ Task<Facts> gather_facts(Group& group, Dataset& data, Loss loss, bool is_replica
 
 std::vector<double> class_weights(const Facts& facts, const TrainOptions& options) {
   std::vector<double> weights(facts.labels.size(), 1.0);
+  for (const auto& [label, weight] : options.class_weights) {
+    if (class_of(label, facts.labels) < facts.labels.size()) continue;
+    throw Error(ErrorKind::bad_input, fmt::format("class weight of label {}: no row has it", label));
+  }
   for (std::size_t i = 0; i < weights.size(); ++i) {
     if (options.balanced) weights[i] = facts.rows / (static_cast<double>(weights.size()) * facts.counts[i]);
     if (const auto given = options.class_weights.find(facts.labels[i]); given != options.class_weights.end()) {

@@ -1,4 +1,4 @@
-// The ranks that train together, as solvers see them: sums that are timed and counted, awaited or blocking.
+// The ranks that train together, as solvers see them: sums that are awaited, timed and counted.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +9,9 @@
 
 #include "tulle/base/buffer.hpp"
 #include "tulle/collectives/collectives.hpp"
-#include "tulle/linear/waiting.hpp"
+#include "tulle/comm/control.hpp"
 
 namespace tulle::linear {
-
-/// The error that `work` throws, for fail_together(); null where all went well.
-template <class Work>
-std::exception_ptr failure_of(Work work) {
-  try {
-    work();
-  } catch (const Error&) {
-    return std::current_exception();
-  }
-  return nullptr;
-}
 
 struct CommunicationStats {
   double seconds = 0;                ///< in which this rank waited
@@ -33,7 +22,7 @@ struct CommunicationStats {
 
 class Group {
  public:
-  Group(Communicator communicator, Waiting waiting);
+  explicit Group(Communicator communicator) : communicator_(std::move(communicator)) {}
 
   int rank() const { return communicator_.rank(); }
   int size() const { return communicator_.size(); }
@@ -43,42 +32,53 @@ class Group {
   void charge(std::uint64_t pairs);
   /// The same for values of a dense vector.
   void charge_dense(std::uint64_t values);
-  /// Lets messages of what is in flight go on.
-  void progress();
+  /// co_await lets what is in flight go on.
+  Engine::Yield yield() { return Engine::Yield(*communicator_.engine()); }
   const CommunicationStats& stats() const { return stats_; }
   /// Goes back to earlier numbers, so that what came after them does not count.
   void set_stats(const CommunicationStats& stats) { stats_ = stats; }
 
-  /// A row of the registry for "dense", "sparse", "auto" or a row's own name. Throws bad_input for others.
+  /// What collectives take as an algorithm, for "dense", "sparse", "auto" or a row's own name. Throws bad_input for
+  /// others.
   std::string row_of(std::string_view aggregation, OperationKind kind = OperationKind::allreduce) const;
 
+  /// Before the first sum of its dimension: ranks agree how many values a rank brings, which auto goes by until sums
+  /// teach it more. Later it does nothing.
+  Task<> expect(const AnyStream& stream);
   /// The sum over ranks by that row.
   Task<AnyStream> sum(AnyStream stream, std::string_view row);
-  /// The same in two halves, of which several may be in flight; they end in the order in which they began.
-  void start_sum(AnyStream stream, std::string_view row);
-  Task<AnyStream> finish_sum();
-  std::size_t in_flight() const { return pending_.size(); }
-
   /// Everyone's blocks together, by that row of allgather.
   Task<AnyStream> gather(AnyStream block, std::string_view row);
+  /// Both in two halves, of which several may be in flight; they end in the order in which they began.
+  void start_sum(AnyStream stream, std::string_view row);
+  void start_gather(AnyStream block, std::string_view row);
+  Task<AnyStream> finish_oldest();
+  std::size_t in_flight() const { return pending_.size(); }
+
   /// A few numbers reduced over ranks. Neither timed nor counted. (GCC 12 cannot await a call with a braced list in it:
   /// give the numbers a name.)
   Task<std::vector<double>> agree(std::vector<double> values, Op op = Op::sum());
-  /// See tulle::linear::fail_together().
+  /// See tulle::fail_together().
   Task<> fail_together(std::exception_ptr error);
 
  private:
+  // Of sums of one dimension: labels, gradients and scores have little in common.
+  struct Learned {
+    AlgorithmState state;
+    std::optional<double> density;  // of the first sums
+  };
   struct Pending {
+    std::uint64_t dimension;
     AlgorithmState state;  // the request points at it; a deque keeps it in its place
-    std::optional<Request<Outcome>> request;
+    Request<Outcome> request;
   };
 
+  void start(AnyStream stream, CallOptions options);
   AnyStream count(const Outcome& outcome, double started);
 
   Communicator communicator_;
-  Waiting waiting_;
   CommunicationStats stats_;
-  AlgorithmState learned_;
+  PoolMap<std::uint64_t, Learned> learned_;  // by dimension
   PoolDeque<Pending> pending_;
 };
 

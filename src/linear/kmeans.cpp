@@ -11,7 +11,7 @@
 #include <numeric>
 
 #include "linear/facts.hpp"
-#include "linear/gradient.hpp"
+#include "linear/gradient_accumulator.hpp"
 #include "linear/losses.hpp"
 #include "tulle/base/philox.hpp"
 
@@ -96,6 +96,7 @@ Task<> Kmeans::choose_centers() {
     AnyStream row = sums_.take();
     co_await tell_failure();
     row = co_await group_.sum(std::move(row), "ssar_recursive_double");
+    row = to_sparse(row, Op::sum());  // a short row may have become dense
     const auto indices = row.indices_buffer().as<std::uint32_t>();
     for (std::size_t i = 0; i < indices.size(); ++i) {
       result_.centers[cluster * result_.features + indices[i]] = row.values_buffer().as<float>()[i];
@@ -190,8 +191,8 @@ void Kmeans::set_centers(const AnyStream& sums, std::span<const double> sizes) {
 
 }  // namespace
 
-Task<KmeansResult> kmeans_task(Communicator communicator, Waiting waiting, Dataset& data, KmeansOptions options) {
-  Group group(std::move(communicator), waiting);
+Task<KmeansResult> kmeans_task(Communicator communicator, Dataset& data, KmeansOptions options) {
+  Group group(std::move(communicator));
   const Facts facts = co_await gather_facts(group, data, Loss::squares, false);
   if (options.clusters < 1 || options.clusters > facts.rows || options.clusters * facts.features > kMaxFeatures) {
     throw Error(ErrorKind::bad_input,
@@ -204,7 +205,7 @@ Task<KmeansResult> kmeans_task(Communicator communicator, Waiting waiting, Datas
 }
 
 KmeansResult kmeans(Communicator& communicator, Dataset& data, const KmeansOptions& options) {
-  return run_blocking(kmeans_task(communicator, Waiting::blocks, data, options));
+  return run_task(communicator, kmeans_task(communicator, data, options));
 }
 
 }  // namespace tulle::linear

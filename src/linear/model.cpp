@@ -9,8 +9,9 @@
 #include <numeric>
 
 #include "base/little_endian.hpp"
+#include "base/memory.hpp"
+#include "base/output_file.hpp"
 #include "linear/losses.hpp"
-#include "linear/output_file.hpp"
 #include "tulle/base/crc32c.hpp"
 #include "tulle/base/error.hpp"
 
@@ -60,10 +61,22 @@ LinearModel from_description(const nlohmann::json& json) {
   model.features = json.at("features").get<std::uint64_t>();
   model.classes = json.at("classes").get<std::vector<float>>();
   model.intercepts = json.at("intercepts").get<std::vector<float>>();
-  if (model.features > kMaxFeatures || model.intercepts.size() != vectors_of(model.classes.size())) {
+  const std::size_t least_classes = model.is_classifier() ? 2 : 0;  // predict() names one of them
+  const std::size_t vectors = vectors_of(model.classes.size());
+  if (model.features > kMaxFeatures / vectors || model.classes.size() < least_classes ||
+      model.intercepts.size() != vectors) {
     throw Error(ErrorKind::bad_input, "its description contradicts itself");
   }
+  require_memory(model.features * vectors * sizeof(float), "the model");
   return model;
+}
+
+LinearModel model_described_by(const PositionalReader& reader, std::string_view text) {
+  try {
+    return from_description(nlohmann::json::parse(text));
+  } catch (const Error& error) {
+    throw Error(error.kind(), fmt::format("{}: {}", reader.path(), error.what()));
+  }
 }
 
 void place_weights(const PositionalReader& reader, std::span<const std::byte> bytes, std::uint64_t count,
@@ -176,7 +189,7 @@ LinearModel load_model(const PositionalReader& reader) {
   }
   try {
     const auto* const text = reinterpret_cast<const char*>(body.data());
-    LinearModel model = from_description(nlohmann::json::parse(text, text + description_bytes));
+    LinearModel model = model_described_by(reader, {text, description_bytes});
     place_weights(reader, body.subspan(description_bytes), load_at<std::uint64_t>(bytes, 16), model);
     return model;
   } catch (const nlohmann::json::exception& error) {

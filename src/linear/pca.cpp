@@ -11,10 +11,10 @@
 #include <limits>
 
 #include "linear/facts.hpp"
-#include "linear/gradient.hpp"
+#include "linear/gradient_accumulator.hpp"
 #include "linear/losses.hpp"
 #include "tulle/base/philox.hpp"
-#include "tulle/stream/reduce.hpp"
+#include "tulle/stream/reduction.hpp"
 
 namespace tulle::linear {
 namespace {
@@ -153,8 +153,8 @@ std::vector<double> Pca::orthogonalize() {
 
 }  // namespace
 
-Task<PcaResult> pca_task(Communicator communicator, Waiting waiting, Dataset& data, PcaOptions options) {
-  Group group(std::move(communicator), waiting);
+Task<PcaResult> pca_task(Communicator communicator, Dataset& data, PcaOptions options) {
+  Group group(std::move(communicator));
   const Facts facts = co_await gather_facts(group, data, Loss::squares, false);
   if (options.components < 1 || options.components > facts.features ||
       options.components * facts.features > kMaxFeatures) {
@@ -168,7 +168,7 @@ Task<PcaResult> pca_task(Communicator communicator, Waiting waiting, Dataset& da
 }
 
 PcaResult pca(Communicator& communicator, Dataset& data, const PcaOptions& options) {
-  return run_blocking(pca_task(communicator, Waiting::blocks, data, options));
+  return run_task(communicator, pca_task(communicator, data, options));
 }
 
 }  // namespace tulle::linear

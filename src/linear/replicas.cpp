@@ -1,6 +1,6 @@
 #include "linear/replicas.hpp"
 
-#include "tulle/stream/reduce.hpp"
+#include "tulle/stream/reduction.hpp"
 
 namespace tulle::linear {
 

@@ -8,7 +8,7 @@
 #include <functional>
 #include <memory>
 
-#include "linear/gradient.hpp"
+#include "linear/gradient_accumulator.hpp"
 #include "linear/weights.hpp"
 #include "tulle/linear/replicas.hpp"
 

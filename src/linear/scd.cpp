@@ -1,7 +1,8 @@
 // How it works. Every rank has the data by columns and the margins of all rows, and owns a *slice* of the coordinates.
 // In an *iteration* it takes the next k of its slice, in random order, and moves each (coordinate_step.hpp). Its own
 // margins follow at once, so that its coordinates do not get in each other's way. Then an allgather gives everyone all
-// (place, change) pairs, and each rank adds the others' columns to its margins. An epoch visits every coordinate once.
+// (place, change) pairs, and each rank adds the others' columns to its margins: at once, or, with a staleness of τ,
+// when τ more iterations have begun. An epoch visits every coordinate once.
 //
 // Ranks that move coordinates of the same row at the same time overshoot, so curvatures are multiplied by a *damping*:
 // at most P, when every row has features of every rank's k, and near 1 when rows have few of them (Richtárik and Takáč
@@ -37,8 +38,11 @@ class Scd final : public Method {
   void move_coordinates(std::uint64_t iteration);
   void move_intercepts();
   void move(std::uint64_t place, float amount);
-  Task<AnyStream> exchange();
+  AnyStream take_changes();
+  Task<AnyStream> exchange(AnyStream block);
+  void start_exchange(AnyStream block);
   void apply(const AnyStream& gathered);
+  Task<> apply_pending();
 
   Session& session_;
   const TrainOptions& options_;
@@ -86,12 +90,14 @@ std::vector<std::uint64_t> Scd::cuts() const {
   return cuts;
 }
 
-// 1 + (P − 1)·(the chance that another rank's k meet a given row, at most 1).
+// 1 + (P − 1)·(the chance that another rank's k meet a given row, at most 1). With a staleness of τ they are (τ + 1)·k
+// of which this rank does not know yet.
 double Scd::damping() const {
   const int ranks = session_.group.size(), rank = session_.group.rank();
   const Columns& columns = coordinates_.columns();
   const std::size_t slice = slice_begin(rank + 1) - slice_begin(rank);
-  const double share = static_cast<double>(std::min<std::size_t>(options_.coordinates, slice + 1)) /
+  const std::size_t unseen = options_.coordinates * (1 + static_cast<std::size_t>(options_.staleness));
+  const double share = static_cast<double>(std::min<std::size_t>(unseen, slice + 1)) /
                        static_cast<double>(std::max<std::size_t>(1, columns.size() / static_cast<std::size_t>(ranks)));
   const double met = static_cast<double>(columns.longest_row()) / ranks * share;
   return 1 + (ranks - 1) * std::min(1.0, met);
@@ -108,17 +114,33 @@ void Scd::shuffle_slice() {
 
 Task<> Scd::run_epoch() {
   Position& position = session_.position;
+  const auto staleness = static_cast<std::size_t>(options_.staleness);
   shuffle_slice();
   for (std::uint64_t i = position.step_of_epoch; i < iterations_of_epoch_ && !session_.is_stopping; ++i) {
     changes_.clear();
     move_coordinates(i);
     if (options_.intercept && i % intercept_period_ == 0) move_intercepts();
-    const AnyStream gathered = co_await exchange();
-    apply(gathered);
-    position.steps += 1;
-    position.step_of_epoch += 1;
-    session_.tell_step(iterations_of_epoch_);
+    AnyStream block = take_changes();
+    if (staleness == 0) {
+      const AnyStream gathered = co_await exchange(std::move(block));
+      apply(gathered);
+    } else {
+      start_exchange(std::move(block));
+      if (session_.group.in_flight() > staleness) {
+        const AnyStream gathered = co_await session_.group.finish_oldest();
+        apply(gathered);
+      }
+    }
+    if (session_.saves || session_.is_stopping) co_await apply_pending();
     if (std::exchange(session_.saves, false)) session_.save(*this);
+  }
+  co_await apply_pending();
+}
+
+Task<> Scd::apply_pending() {
+  while (session_.group.in_flight() > 0) {
+    const AnyStream gathered = co_await session_.group.finish_oldest();
+    apply(gathered);
   }
 }
 
@@ -146,14 +168,23 @@ void Scd::move(std::uint64_t place, float amount) {
   coordinates_.change(place, amount);
 }
 
-Task<AnyStream> Scd::exchange() {
+AnyStream Scd::take_changes() {
   std::sort(changes_.begin(), changes_.end(), [](const Change& a, const Change& b) { return a.place < b.place; });
   const Votes votes{session_.votes_to_stop(), session_.votes_to_save()};
-  AnyStream block = blocks_.as_sparse(session_.group.rank(), changes_, votes);
-  if (kind_ == OperationKind::allgather) return session_.group.gather(std::move(block), row_);
+  const AnyStream block = blocks_.as_sparse(session_.group.rank(), changes_, votes);
+  if (kind_ == OperationKind::allgather) return block;
   const Range whole{0, blocks_.dimension()};
-  return session_.group.sum(
-      AnyStream::sparse(ValueType::f32, whole.end, whole, block.indices_buffer(), block.values_buffer()), row_);
+  return AnyStream::sparse(ValueType::f32, whole.end, whole, block.indices_buffer(), block.values_buffer());
+}
+
+Task<AnyStream> Scd::exchange(AnyStream block) {
+  if (kind_ == OperationKind::allgather) return session_.group.gather(std::move(block), row_);
+  return session_.group.sum(std::move(block), row_);
+}
+
+void Scd::start_exchange(AnyStream block) {
+  if (kind_ == OperationKind::allgather) return session_.group.start_gather(std::move(block), row_);
+  session_.group.start_sum(std::move(block), row_);
 }
 
 // Everyone's changes but this rank's own, which are applied already.
@@ -171,6 +202,9 @@ void Scd::apply(const AnyStream& gathered) {
   blocks_.read(gathered, change, vote);
   const std::size_t all = std::max<std::size_t>(1, coordinates_.columns().size());
   session_.group.charge(columns * coordinates_.columns().nonzeros() / all);
+  session_.position.steps += 1;
+  session_.position.step_of_epoch += 1;
+  session_.tell_step(iterations_of_epoch_);
 }
 
 // Every rank could compute all of it; each does its share, and the sum is the same everywhere.

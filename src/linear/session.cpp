@@ -46,8 +46,8 @@ EpochMetrics metrics_from(const nlohmann::json& json) {
 
 }  // namespace
 
-Session::Session(Communicator communicator, Waiting waiting, const TrainOptions& train_options)
-    : group(std::move(communicator), waiting), options(train_options) {
+Session::Session(Communicator communicator, const TrainOptions& train_options)
+    : group(std::move(communicator)), options(train_options) {
   position.rate = options.rate;
   position.best_loss = position.previous_loss = std::numeric_limits<double>::max();
 }
@@ -174,11 +174,23 @@ std::string Session::describe() const {
 }
 
 void Session::restore(const std::string& description) {
-  const auto json = nlohmann::json::parse(description);
+  try {
+    restore(nlohmann::json::parse(description));
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(ErrorKind::bad_input,
+                fmt::format("{}: is a checkpoint of another tulle: {}", options.checkpoint.path, error.what()));
+  }
+}
+
+void Session::restore(const nlohmann::json& json) {
+  if (!json.contains("coordinates")) {
+    throw Error(ErrorKind::bad_input, fmt::format("{}: is a checkpoint of an older tulle", options.checkpoint.path));
+  }
   const auto require = [&](const char* field, const nlohmann::json& wanted) {
     if (json.at(field) == wanted) return;
+    const nlohmann::json& was = json.at(field);
     throw Error(ErrorKind::bad_input, fmt::format("{}: {} was {}, and is {} now", options.checkpoint.path, field,
-                                                  json.at(field).dump(), wanted.dump()));
+                                                  was.is_structured() ? was.type_name() : was.dump(), wanted.dump()));
   };
   require("solver", options.solver == Solver::sgd ? "sgd" : "scd");
   require("loss", to_string(options.loss));

@@ -2,10 +2,11 @@
 #pragma once
 
 #include <exception>
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <vector>
 
-#include "linear/checkpoint.hpp"
+#include "base/checkpoint.hpp"
 #include "linear/facts.hpp"
 #include "linear/group.hpp"
 #include "linear/replicas.hpp"
@@ -45,7 +46,7 @@ class Method {
 
 class Session {
  public:
-  Session(Communicator communicator, Waiting waiting, const TrainOptions& options);
+  Session(Communicator communicator, const TrainOptions& options);
 
   Group group;
   const TrainOptions& options;
@@ -74,6 +75,7 @@ class Session {
   bool has_converged(const EpochMetrics& metrics);
   std::string describe() const;
   void restore(const std::string& description);
+  void restore(const nlohmann::json& json);
 
   std::vector<EpochMetrics> epochs_;
   double train_seconds_ = 0;

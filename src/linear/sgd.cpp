@@ -10,10 +10,10 @@
 #include <cmath>
 
 #include "linear/batches.hpp"
-#include "linear/gradient.hpp"
+#include "linear/gradient_accumulator.hpp"
 #include "linear/losses.hpp"
 #include "linear/weights.hpp"
-#include "tulle/stream/reduce.hpp"
+#include "tulle/stream/reduction.hpp"
 
 namespace tulle::linear {
 namespace {
@@ -46,16 +46,17 @@ class Sgd final : public Method {
 
  private:
   static bool works_on_dense(std::string_view row) {
-    return row != kAuto && find_algorithm(OperationKind::allreduce, row).input == Layout::dense;
+    if (row == kAuto || row == kAutoSparse) return false;
+    return row == kAutoDense || find_algorithm(OperationKind::allreduce, row).input == Layout::dense;
   }
   std::unique_ptr<Weights> make_weights() const {
     return options_.schedule == Schedule::adagrad ? make_adagrad_weights(layout_, options_.penalty)
                                                   : make_scaled_weights(layout_, options_.penalty);
   }
-  /// Of the epoch, that this rank takes before `step`.
+  /// Rows of this epoch that the rank has used before `step`.
   std::uint64_t rows_before(std::uint64_t step) const;
-  AnyStream compute_gradient(std::uint64_t rows);
-  double add_vector(std::size_t vector);
+  Task<AnyStream> compute_gradient(std::uint64_t rows);
+  Task<double> add_vector(std::size_t vector);
   Task<AnyStream> sum(AnyStream gradient);
   void apply(const AnyStream& sum);
   Task<> apply_pending();
@@ -83,14 +84,15 @@ Task<> Sgd::run_epoch() {
   cursor_.begin_epoch(static_cast<std::uint64_t>(position.epoch), rows_before(done));
   const auto staleness = static_cast<std::size_t>(options_.staleness);
   for (std::uint64_t step = done; step < steps_of_epoch_ && !session_.is_stopping; ++step) {
-    AnyStream gradient = compute_gradient(rows_before(step + 1) - rows_before(step));
+    AnyStream gradient = co_await compute_gradient(rows_before(step + 1) - rows_before(step));
+    co_await session_.group.expect(gradient);
     if (staleness == 0) {
       const AnyStream total = co_await sum(std::move(gradient));
       apply(total);
     } else {
       session_.group.start_sum(std::move(gradient), row_);
       if (session_.group.in_flight() > staleness) {
-        const AnyStream sum = co_await session_.group.finish_sum();
+        const AnyStream sum = co_await session_.group.finish_oldest();
         apply(sum);
       }
     }
@@ -114,7 +116,7 @@ Task<AnyStream> Sgd::sum(AnyStream gradient) {
 
 Task<> Sgd::apply_pending() {
   while (session_.group.in_flight() > 0) {
-    const AnyStream sum = co_await session_.group.finish_sum();
+    const AnyStream sum = co_await session_.group.finish_oldest();
     apply(sum);
   }
 }
@@ -123,11 +125,10 @@ std::uint64_t Sgd::rows_before(std::uint64_t step) const {
   return static_cast<std::uint64_t>(static_cast<unsigned __int128>(rows_) * step / steps_of_epoch_);
 }
 
-AnyStream Sgd::compute_gradient(std::uint64_t rows) {
-  try {
-    cursor_.next(rows, batch_);
-  } catch (const Error&) {  // a damaged block: the others are told by the vote
-    session_.failure = std::current_exception();
+Task<AnyStream> Sgd::compute_gradient(std::uint64_t rows) {
+  const std::exception_ptr damaged = failure_of([&] { cursor_.next(rows, batch_); });
+  if (damaged) {  // the others are told by the vote
+    session_.failure = damaged;
     batch_.clear();
   }
   margins_.resize(batch_.size());
@@ -138,8 +139,9 @@ AnyStream Sgd::compute_gradient(std::uint64_t rows) {
   }
   double loss = 0;
   for (std::size_t vector = 0; vector < layout_.vectors; ++vector) {
-    loss += add_vector(vector);
-    session_.group.progress();
+    const double of_vector = co_await add_vector(vector);
+    loss += of_vector;
+    if (session_.group.in_flight() > 0) co_await session_.group.yield();
   }
   session_.group.charge(2 * batch_.nonzeros() * layout_.vectors);
   std::array<float, kTailValues> tail{};
@@ -148,13 +150,13 @@ AnyStream Sgd::compute_gradient(std::uint64_t rows) {
   tail[kStop] = session_.votes_to_stop();
   tail[kSave] = session_.votes_to_save();
   batch_.clear();  // its blocks may be needed no more
-  return gradient_.take(tail);
+  co_return gradient_.take(tail);
 }
 
 // The gradient of one vector of weights: margins, then slopes, then slope·row. Gives the loss.
-double Sgd::add_vector(std::size_t vector) {
+Task<double> Sgd::add_vector(std::size_t vector) {
   weights_.margins(batch_, vector, margins_, options_.threads);
-  session_.group.progress();
+  if (session_.group.in_flight() > 0) co_await session_.group.yield();
   const bool is_classifier = options_.loss != Loss::squares;
   const std::size_t positive = layout_.vectors == 1 ? 1 : vector;
   double loss = 0, slope_sum = 0;
@@ -170,7 +172,7 @@ double Sgd::add_vector(std::size_t vector) {
   const std::uint64_t offset = vector * layout_.stride();
   gradient_.add_rows(batch_, coefficients_, offset, options_.threads);
   if (options_.intercept) gradient_.add(offset + layout_.features, static_cast<float>(slope_sum));
-  return loss;
+  co_return loss;
 }
 
 void Sgd::apply(const AnyStream& sum) {

@@ -5,8 +5,8 @@
 #include <memory>
 #include <string_view>
 
+#include "tulle/base/positional_reader.hpp"
 #include "tulle/linear/dataset.hpp"
-#include "tulle/linear/positional_reader.hpp"
 
 namespace tulle::linear {
 

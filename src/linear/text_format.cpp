@@ -71,7 +71,8 @@ class Cursor {
  private:
   bool read_slowly(const char* start, float& number) {
     double value = 0;
-    const auto [end, error] = std::from_chars(start + (*start == '+' ? 1 : 0), end_, value);
+    const bool has_plus = start != end_ && *start == '+';
+    const auto [end, error] = std::from_chars(start + (has_plus ? 1 : 0), end_, value);
     at_ = error == std::errc() ? end : start;
     number = static_cast<float>(value);
     return error == std::errc() && std::isfinite(number);

@@ -10,8 +10,8 @@
 #include <algorithm>
 
 #include "select/bucket_kernel.hpp"
-#include "select/gather.hpp"
 #include "select/non_finite.hpp"
+#include "select/pack_selected.hpp"
 #include "select/selectors.hpp"
 #include "select/survivors.hpp"
 #include "select/tile_reader.hpp"

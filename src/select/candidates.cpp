@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "select/gather.hpp"
 #include "select/kth_largest.hpp"
 #include "select/non_finite.hpp"
+#include "select/pack_selected.hpp"
 #include "stream/dispatch.hpp"
 #include "tulle/base/philox.hpp"
 
@@ -13,7 +13,11 @@ namespace tulle {
 namespace {
 
 // Below this size all non-zeros are candidates: the sample would cost as much as it saves.
-constexpr std::uint64_t kSmallInput = 1u << 14;
+constexpr std::uint64_t kSmallInput = 1u << 12;
+
+// Up to this size the addend is added before the sample is drawn, so that the sample finds the sums in the cache. Of
+// larger inputs the first sums have been put out when the last are made, and each would be read once more.
+constexpr std::uint64_t kCachedBytes = 1u << 18;
 
 // The sampled rank that lies below the k-th largest value but for one time in thousands: the mean and four deviations.
 std::size_t safe_rank(std::size_t sample, std::uint64_t count, std::uint64_t k) {
@@ -80,8 +84,12 @@ Key KeySample::at_rank(std::size_t rank) const {
 Candidates gather_candidates(const DenseInput& input, const CandidateSpec& spec) {
   const std::uint64_t count = input.range.size();
   const bool by_sample = spec.k > 0 && count >= kSmallInput;
-  const KeySample sample(input, spec, by_sample ? KeySample::default_size(count) : 0);
   DenseInput unread = input;
+  if (by_sample && input.addend != nullptr && count * size_of(input.type) <= kCachedBytes) {
+    add_addend(input);
+    unread = input.accumulated();
+  }
+  const KeySample sample(unread, spec, by_sample ? KeySample::default_size(count) : 0);
   for (std::size_t rank = by_sample ? safe_rank(sample.size(), count, spec.k) : 0;; rank *= 4) {
     const Guess guess = spec.k == 0 ? Guess{first_non_finite(input.type), 0} : guess_at(sample, rank, count);
     AnyStream stream = gather(unread, {.side = spec.side, .low = guess.low, .expected = guess.expected});

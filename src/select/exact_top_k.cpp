@@ -6,7 +6,7 @@
 //
 // Cost: one pass over the data, and about 2k pairs. Where most values are equal all of them may be candidates: then as
 // many pairs as values.
-#include "select/gather.hpp"
+#include "select/pack_selected.hpp"
 #include "select/selectors.hpp"
 #include "select/split.hpp"
 
@@ -20,7 +20,7 @@ Selection select_top_k(const DenseInput& input, const SelectOptions& options, Si
 }
 
 Selection exact_top_k(const DenseInput& input, const SelectOptions& options) {
-  return select_top_k(input, options, Side::both);
+  return select_top_k(input, options, side_of(options.sign));
 }
 
 }  // namespace tulle

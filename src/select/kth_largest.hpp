@@ -11,27 +11,35 @@
 
 namespace tulle {
 
-// Bins of one round. More do not fit the L1 cache together with the keys, fewer make more rounds.
-inline constexpr int kBinBits = 11;
-using KeyBins = std::array<std::uint64_t, std::size_t{1} << kBinBits>;
+// Bins of one round. More do not fit the L1 cache together with the keys, fewer make more rounds. To clear and look
+// through so many takes longer than another round of few keys.
+inline constexpr int kBinBits = 11, kFewBinBits = 8;
+inline constexpr std::size_t kKeysOfManyBins = 4096;
 
 // Below this many keys a histogram costs more than sorting does.
-inline constexpr std::size_t kFewKeys = 256;
+inline constexpr std::size_t kFewKeys = 128;
 
-/// Radix selection between the smallest and the largest key: each round keeps the keys of one of 2048 bins. Leaves
-/// `keys` in disorder. O(n), also in the worst case. REQUIRES: 1 <= k <= keys.size().
+/// One round: leaves the keys of the bin in which the k-th largest is, and makes k its place among them.
+template <int kBits, class K>
+void keep_bin_of_kth(PoolVector<K>& keys, K smallest, K largest, std::uint64_t& k) {
+  const int bits = static_cast<int>(std::bit_width(static_cast<K>(largest - smallest)));
+  const int shift = std::max(0, bits - kBits);
+  std::array<std::uint64_t, std::size_t{1} << kBits> bins{};
+  for (const K key : keys) ++bins[(key - smallest) >> shift];
+  std::size_t bin = bins.size() - 1;
+  while (bins[bin] < k) k -= bins[bin--];
+  std::erase_if(keys, [&](K key) { return (key - smallest) >> shift != bin; });
+}
+
+/// Radix selection between the smallest and the largest key: each round keeps the keys of one bin. Leaves `keys` in
+/// disorder. O(n), also in the worst case. REQUIRES: 1 <= k <= keys.size().
 template <class K>
 K kth_largest(PoolVector<K>& keys, std::uint64_t k) {
   while (keys.size() > kFewKeys) {
     const auto [smallest, largest] = std::ranges::minmax(keys);
     if (smallest == largest) return smallest;
-    const int bits = static_cast<int>(std::bit_width(static_cast<K>(largest - smallest)));
-    const int shift = std::max(0, bits - kBinBits);
-    KeyBins bins{};
-    for (const K key : keys) ++bins[(key - smallest) >> shift];
-    std::size_t bin = bins.size() - 1;
-    while (bins[bin] < k) k -= bins[bin--];
-    std::erase_if(keys, [&](K key) { return (key - smallest) >> shift != bin; });
+    const auto keep = keys.size() < kKeysOfManyBins ? keep_bin_of_kth<kFewBinBits, K> : keep_bin_of_kth<kBinBits, K>;
+    keep(keys, smallest, largest, k);
   }
   const auto place = keys.begin() + static_cast<std::ptrdiff_t>(k - 1);
   std::ranges::nth_element(keys, place, std::greater<K>());

@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <bit>
 
-#include "select/gather.hpp"
 #include "select/non_finite.hpp"
+#include "select/pack_selected.hpp"
 #include "select/selectors.hpp"
 #include "select/survivors.hpp"
 #include "tulle/base/philox.hpp"

@@ -12,22 +12,24 @@ namespace {
 constexpr SelectorAccuracy kExact = SelectorAccuracy::exact;
 constexpr SelectorAccuracy kApproximate = SelectorAccuracy::approximate;
 constexpr SelectorNeeds kNeedsK = SelectorNeeds::k;
+constexpr SelectorSigns kOwn = SelectorSigns::own;
+constexpr SelectorSigns kAsked = SelectorSigns::asked;
 
 constexpr Selector kSelectors[] = {
-    {"exact_top_k", "the k largest magnitudes", "", kExact, kNeedsK, exact_top_k},
+    {"exact_top_k", "the k largest magnitudes", "", kExact, kNeedsK, kAsked, exact_top_k},
     {"bucketed_top_k", "the k largest of every 512 consecutive values, exact or randomized", "SparCML", kExact, kNeedsK,
-     bucketed_top_k},
+     kOwn, bucketed_top_k},
     {"trimmed_top_k", "the k largest, by a threshold lowered from the maximum towards the mean", "RedSync", kExact,
-     kNeedsK, trimmed_top_k},
+     kNeedsK, kAsked, trimmed_top_k},
     {"threshold_binary_search", "all above a threshold that k to 2k values reach", "RedSync", kApproximate, kNeedsK,
-     threshold_binary_search},
+     kAsked, threshold_binary_search},
     {"threshold_filter", "all that reach a known threshold, at most a cap", "RedSync", kExact, SelectorNeeds::threshold,
-     threshold_filter},
+     kAsked, threshold_filter},
     {"sampled_top_k", "about the k largest, by a threshold from a sample", "Deep Gradient Compression", kApproximate,
-     kNeedsK, sampled_top_k},
-    {"top_k_signed", "the k largest positive values", "RedSync", kExact, kNeedsK, top_k_signed},
-    {"bottom_k_signed", "the k most negative values", "RedSync", kExact, kNeedsK, bottom_k_signed},
-    {"random_k", "k coordinates drawn uniformly", "", kApproximate, kNeedsK, random_k},
+     kNeedsK, kOwn, sampled_top_k},
+    {"top_k_signed", "the k largest positive values", "RedSync", kExact, kNeedsK, kOwn, top_k_signed},
+    {"bottom_k_signed", "the k most negative values", "RedSync", kExact, kNeedsK, kOwn, bottom_k_signed},
+    {"random_k", "k coordinates drawn uniformly", "", kApproximate, kNeedsK, kOwn, random_k},
 };
 
 }  // namespace

@@ -6,8 +6,8 @@
 // sample, by about k/8.
 #include <algorithm>
 
-#include "select/gather.hpp"
 #include "select/non_finite.hpp"
+#include "select/pack_selected.hpp"
 #include "select/selectors.hpp"
 #include "select/split.hpp"
 
@@ -27,7 +27,7 @@ Key sampled_key(const DenseInput& input, const CandidateSpec& spec) {
 }  // namespace
 
 Selection sampled_top_k(const DenseInput& input, const SelectOptions& options) {
-  const CandidateSpec spec = candidates_of(input, options);
+  const CandidateSpec spec = candidates_of(input, options, Side::both);
   const std::uint64_t cap = options.cap != 0 ? options.cap : spec.k + spec.k / 3;
   const Key low = sampled_key(input, spec);
   const AnyStream passing =

@@ -7,9 +7,9 @@
 #include <cmath>
 
 #include "base/parallel.hpp"
-#include "select/gather.hpp"
+#include "select/pack_selected.hpp"
 #include "select/selectors.hpp"
-#include "tulle/stream/reduce.hpp"
+#include "tulle/stream/reduction.hpp"
 
 namespace tulle {
 namespace {
@@ -27,6 +27,7 @@ void check(const Selector& selector, const SelectOptions& options) {
   if (options.threshold && !(*options.threshold >= 0)) {
     refuse(selector, fmt::format("threshold is {}, expected 0 or more", *options.threshold));
   }
+  if (options.sign != Sign::any && selector.signs != SelectorSigns::asked) refuse(selector, "selects by no sign");
   if (options.bucket == 0) refuse(selector, "bucket is 0, expected 1 or more");
   if (options.threads < 0) refuse(selector, fmt::format("threads is {}, expected 0 or more", options.threads));
 }
@@ -58,6 +59,15 @@ DenseInput residual_of(std::span<V> residual, const SelectOptions& options) {
 std::uint64_t wanted_k(const SelectOptions& options, std::uint64_t count) {
   if (options.k) return std::min(*options.k, count);
   return std::min(count, static_cast<std::uint64_t>(std::ceil(*options.density * static_cast<double>(count))));
+}
+
+Side side_of(Sign sign) {
+  switch (sign) {
+    case Sign::any: return Side::both;
+    case Sign::positive: return Side::positive;
+    case Sign::negative: return Side::negative;
+  }
+  return Side::both;
 }
 
 CandidateSpec candidates_of(const DenseInput& input, const SelectOptions& options, Side side) {

@@ -20,8 +20,9 @@ Selection random_k(const DenseInput& input, const SelectOptions& options);
 /// How many of `count` values the options ask for. REQUIRES: k or density is set.
 std::uint64_t wanted_k(const SelectOptions& options, std::uint64_t count);
 
+Side side_of(Sign sign);
 /// The options' part of a search for candidates.
-CandidateSpec candidates_of(const DenseInput& input, const SelectOptions& options, Side side = Side::both);
+CandidateSpec candidates_of(const DenseInput& input, const SelectOptions& options, Side side);
 
 /// exact_top_k.cpp: the k largest of one side.
 Selection select_top_k(const DenseInput& input, const SelectOptions& options, Side side);

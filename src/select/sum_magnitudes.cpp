@@ -13,8 +13,17 @@ namespace hn = hwy::HWY_NAMESPACE;
 // them are independent to hide an addition's latency.
 constexpr std::size_t kSums = 64;
 
-template <class V>
-void add_magnitudes(const V* values, std::size_t count, V* sums) {
+// What a value adds. NaN is neither positive nor negative.
+template <Side side, class Vector>
+Vector magnitude(Vector value) {
+  const auto zero = hn::Zero(hn::DFromV<Vector>());
+  if constexpr (side == Side::positive) return hn::IfThenElseZero(hn::Gt(value, zero), value);
+  if constexpr (side == Side::negative) return hn::IfThenElseZero(hn::Lt(value, zero), hn::Neg(value));
+  return hn::Abs(value);
+}
+
+template <Side side, class V>
+void add_side(const V* values, std::size_t count, V* sums) {
   const hn::CappedTag<V, kSums / 4> tag;
   const std::size_t lanes = hn::Lanes(tag);
   for (std::size_t p = 0; p < kSums; p += 4 * lanes) {
@@ -23,10 +32,10 @@ void add_magnitudes(const V* values, std::size_t count, V* sums) {
     auto sum2 = hn::LoadU(tag, sums + p + 2 * lanes);
     auto sum3 = hn::LoadU(tag, sums + p + 3 * lanes);
     for (std::size_t i = p; i < count; i += kSums) {
-      sum0 = hn::Add(sum0, hn::Abs(hn::LoadU(tag, values + i)));
-      sum1 = hn::Add(sum1, hn::Abs(hn::LoadU(tag, values + i + lanes)));
-      sum2 = hn::Add(sum2, hn::Abs(hn::LoadU(tag, values + i + 2 * lanes)));
-      sum3 = hn::Add(sum3, hn::Abs(hn::LoadU(tag, values + i + 3 * lanes)));
+      sum0 = hn::Add(sum0, magnitude<side>(hn::LoadU(tag, values + i)));
+      sum1 = hn::Add(sum1, magnitude<side>(hn::LoadU(tag, values + i + lanes)));
+      sum2 = hn::Add(sum2, magnitude<side>(hn::LoadU(tag, values + i + 2 * lanes)));
+      sum3 = hn::Add(sum3, magnitude<side>(hn::LoadU(tag, values + i + 3 * lanes)));
     }
     hn::StoreU(sum0, tag, sums + p);
     hn::StoreU(sum1, tag, sums + p + lanes);
@@ -35,8 +44,21 @@ void add_magnitudes(const V* values, std::size_t count, V* sums) {
   }
 }
 
-void add_magnitudes_f32(const float* values, std::size_t count, float* sums) { add_magnitudes(values, count, sums); }
-void add_magnitudes_f64(const double* values, std::size_t count, double* sums) { add_magnitudes(values, count, sums); }
+template <class V>
+void add_magnitudes(const V* values, std::size_t count, Side side, V* sums) {
+  switch (side) {
+    case Side::both: return add_side<Side::both>(values, count, sums);
+    case Side::positive: return add_side<Side::positive>(values, count, sums);
+    case Side::negative: return add_side<Side::negative>(values, count, sums);
+  }
+}
+
+void add_magnitudes_f32(const float* values, std::size_t count, Side side, float* sums) {
+  add_magnitudes(values, count, side, sums);
+}
+void add_magnitudes_f64(const double* values, std::size_t count, Side side, double* sums) {
+  add_magnitudes(values, count, side, sums);
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace tulle
@@ -64,56 +86,68 @@ constexpr std::size_t kSums = 64;
 // Short enough for sums in V to be close, long enough for adding them up in f64 not to show.
 constexpr std::size_t kTile = 8192;
 
+// As the kernel has it.
+template <class V>
+V magnitude(V value, Side side) {
+  if (side == Side::both) return std::abs(value);
+  const V facing = side == Side::positive ? value : -value;
+  return facing > 0 ? facing : 0;
+}
+
 template <class V, class Kernel>
-double sum_floats(const V* values, std::size_t count, Kernel add_magnitudes) {
+double sum_floats(const V* values, std::size_t count, Side side, Kernel add_magnitudes) {
   double total = 0;
   for (std::size_t first = 0; first < count; first += kTile) {
     const std::size_t length = std::min(kTile, count - first);
     std::array<V, kSums> sums{};
-    add_magnitudes(values + first, length / kSums * kSums, sums.data());
-    for (std::size_t i = length / kSums * kSums; i < length; ++i) sums[i % kSums] += std::abs(values[first + i]);
+    add_magnitudes(values + first, length / kSums * kSums, side, sums.data());
+    for (std::size_t i = length / kSums * kSums; i < length; ++i) sums[i % kSums] += magnitude(values[first + i], side);
     total = std::accumulate(sums.begin(), sums.end(), total);
   }
   return total;
 }
 
 template <class V>
-double sum_integers(const V* values, std::size_t count) {
+double sum_integers(const V* values, std::size_t count, Side side) {
   return std::accumulate(values, values + count, 0.0,
-                         [](double sum, V value) { return sum + static_cast<double>(magnitude_key(value)); });
+                         [side](double sum, V value) { return sum + static_cast<double>(key_of(value, side)); });
 }
 
 template <class V>
-double sum_part(const DenseInput& input, Range part) {
+double sum_part(const DenseInput& input, Range part, Side side) {
   TileReader<V> reader(input, kTile);
   double sum = 0;
   for (std::uint64_t first = part.begin; first < part.end; first += kTile) {
     const std::size_t count = std::min<std::uint64_t>(kTile, part.end - first);
-    sum += sum_magnitudes(reader.read(first, count), count);
+    sum += sum_magnitudes(reader.read(first, count), count, side);
   }
   return sum;
 }
 
 }  // namespace
 
-double sum_magnitudes(const float* values, std::size_t count) {
+double sum_magnitudes(const float* values, std::size_t count, Side side) {
   apply_simd_environment();
-  return sum_floats(values, count, HWY_DYNAMIC_DISPATCH(add_magnitudes_f32));
+  return sum_floats(values, count, side, HWY_DYNAMIC_DISPATCH(add_magnitudes_f32));
 }
-double sum_magnitudes(const double* values, std::size_t count) {
+double sum_magnitudes(const double* values, std::size_t count, Side side) {
   apply_simd_environment();
-  return sum_floats(values, count, HWY_DYNAMIC_DISPATCH(add_magnitudes_f64));
+  return sum_floats(values, count, side, HWY_DYNAMIC_DISPATCH(add_magnitudes_f64));
 }
-double sum_magnitudes(const std::int32_t* values, std::size_t count) { return sum_integers(values, count); }
-double sum_magnitudes(const std::int64_t* values, std::size_t count) { return sum_integers(values, count); }
+double sum_magnitudes(const std::int32_t* values, std::size_t count, Side side) {
+  return sum_integers(values, count, side);
+}
+double sum_magnitudes(const std::int64_t* values, std::size_t count, Side side) {
+  return sum_integers(values, count, side);
+}
 
-double mean_magnitude(const DenseInput& input) {
+double mean_magnitude(const DenseInput& input, Side side) {
   const std::uint64_t count = input.range.size();
   if (count == 0) return 0;
   PoolVector<double> sums((count + kPart - 1) / kPart);
   parallel_for(input.threads, sums.size(), [&](std::size_t p) {
     const Range part{p * kPart, std::min((p + 1) * kPart, count)};
-    sums[p] = visit_compute_type(compute_type(input.type), [&]<class V>() { return sum_part<V>(input, part); });
+    sums[p] = visit_compute_type(compute_type(input.type), [&]<class V>() { return sum_part<V>(input, part, side); });
   });
   return std::accumulate(sums.begin(), sums.end(), 0.0) / static_cast<double>(count);
 }

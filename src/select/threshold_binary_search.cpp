@@ -6,10 +6,11 @@
 // than 2k the 2k largest. (The paper stores the threshold in the ratio's bounds.)
 //
 // As in trimmed_top_k, counting goes over candidates, at least k, which one pass gathers; thresholds below their bound
-// `low` are raised to it. A second pass takes the mean.
+// `low` are raised to it. A second pass takes the mean. Where a sign is asked for, values of the other one count as
+// zeros, in the mean too.
 #include <algorithm>
 
-#include "select/gather.hpp"
+#include "select/pack_selected.hpp"
 #include "select/selectors.hpp"
 #include "select/split.hpp"
 #include "select/sum_magnitudes.hpp"
@@ -27,12 +28,13 @@ struct Interval {
 
 class Search {
  public:
-  Search(const Candidates& candidates, std::uint64_t k) : candidates_(candidates), k_(k) {}
+  Search(const Candidates& candidates, const CandidateSpec& spec)
+      : candidates_(candidates), side_(spec.side), k_(spec.k) {}
 
   Key find(double mean, double max) const { return passed(key_at(mean)) < k_ ? halve({0, mean}) : halve({mean, max}); }
 
  private:
-  std::uint64_t passed(Key key) const { return count_at_least(candidates_.stream, Side::both, key); }
+  std::uint64_t passed(Key key) const { return count_at_least(candidates_.stream, side_, key); }
   Key key_at(double threshold) const {
     return std::max(key_at_least(candidates_.stream.type(), threshold), candidates_.low);
   }
@@ -53,19 +55,20 @@ class Search {
   }
 
   const Candidates& candidates_;
+  Side side_;
   std::uint64_t k_;
 };
 
 }  // namespace
 
 Selection threshold_binary_search(const DenseInput& input, const SelectOptions& options) {
-  const CandidateSpec spec = candidates_of(input, options);
+  const CandidateSpec spec = candidates_of(input, options, side_of(options.sign));
   const Candidates candidates = gather_candidates(input, spec);
   if (spec.k == 0 || candidates.stream.nnz() == 0) return taken(input, empty_like(candidates.stream), 0, 0);
-  const double max = magnitude_of(input.type, kth_key(candidates.stream, Side::both, 1));
-  const Key key = Search(candidates, spec.k).find(mean_magnitude(input.accumulated()), max);
-  const AnyStream passing = split_at_key(candidates.stream, Side::both, key, candidates.stream.nnz()).kept;
-  const AnyStream selected = split_top_keys(passing, Side::both, 2 * spec.k).kept;
+  const double max = magnitude_of(input.type, kth_key(candidates.stream, spec.side, 1));
+  const Key key = Search(candidates, spec).find(mean_magnitude(input.accumulated(), spec.side), max);
+  const AnyStream passing = split_at_key(candidates.stream, spec.side, key, candidates.stream.nnz()).kept;
+  const AnyStream selected = split_top_keys(passing, spec.side, 2 * spec.k).kept;
   return taken(input, selected, magnitude_of(input.type, key), passing.nnz());
 }
 

@@ -6,18 +6,18 @@
 // others put back; `passed` tells the caller that the threshold has grown stale.
 #include <algorithm>
 
-#include "select/gather.hpp"
 #include "select/non_finite.hpp"
+#include "select/pack_selected.hpp"
 #include "select/selectors.hpp"
 #include "select/split.hpp"
-#include "tulle/stream/reduce.hpp"
+#include "tulle/stream/reduction.hpp"
 
 namespace tulle {
 namespace {
 
-AnyStream capped(const DenseInput& input, AnyStream passing, std::uint64_t cap) {
-  if (cap == 0 || passing.nnz() <= cap) return passing;
-  const SplitStream split = split_top_keys(passing, Side::both, cap);
+AnyStream capped(const DenseInput& input, AnyStream passing, const SelectOptions& options) {
+  if (options.cap == 0 || passing.nnz() <= options.cap) return passing;
+  const SplitStream split = split_top_keys(passing, side_of(options.sign), options.cap);
   if (input.residual != nullptr) put_back(input, split.rest);
   return split.kept;
 }
@@ -43,10 +43,12 @@ AnyStream admitted(const DenseInput& input, const AnyStream& gathered, NonFinite
 
 Selection threshold_filter(const DenseInput& input, const SelectOptions& options) {
   const Key low = std::max<Key>(key_at_least(input.type, *options.threshold), 1);
-  const GatherSpec spec{
-      .low = low, .expected = input.range.size() / 64, .leave = input.residual != nullptr ? Leave::rest : Leave::all};
+  const GatherSpec spec{.side = side_of(options.sign),
+                        .low = low,
+                        .expected = input.range.size() / 64,
+                        .leave = input.residual != nullptr ? Leave::rest : Leave::all};
   const AnyStream passing = admitted(input, gather(input, spec), options.non_finite);
-  const AnyStream selected = capped(input, passing, options.cap);
+  const AnyStream selected = capped(input, passing, options);
   return {convert(selected, input.type), *options.threshold, passing.nnz()};
 }
 

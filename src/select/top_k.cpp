@@ -4,11 +4,11 @@
 #include <cmath>
 
 #include "select/candidates.hpp"
-#include "select/gather.hpp"
+#include "select/pack_selected.hpp"
 #include "select/split.hpp"
 #include "stream/dispatch.hpp"
 #include "stream/pairs.hpp"
-#include "tulle/stream/reduce.hpp"
+#include "tulle/stream/reduction.hpp"
 
 namespace tulle {
 namespace {

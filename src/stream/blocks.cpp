@@ -99,7 +99,7 @@ AnyStream concatenate(std::span<const AnyStream> blocks, const Op& op, KernelRep
                       JoinLanding landing) {
   const Range range = joined_range(blocks);
   const Layout layout = layout_of_result(blocks, range, rule);
-  if (report != nullptr) *report += items_of(blocks, range, layout);
+  if (report != nullptr) *report += items_of_join(blocks, range, layout, !landing.dense.empty());
   if (std::ranges::any_of(blocks, &AnyStream::is_phantom)) {
     return AnyStream::phantom(blocks.front().type(), blocks.front().dimension(), range, layout, total_nnz(blocks));
   }

@@ -9,7 +9,7 @@
 #include <span>
 #include <string>
 
-#include "tulle/stream/reduce.hpp"
+#include "tulle/stream/reduction.hpp"
 
 namespace tulle {
 
@@ -20,6 +20,9 @@ std::string outside_text(std::uint64_t index, Range range, std::uint64_t dimensi
 /// `range`.
 template <StreamIndex I>
 void require_sorted(std::span<const I> indices, std::uint64_t dimension, Range range);
+
+/// reduction.cpp: throws bad_input where types, dimensions or ranges differ, or `op` is not defined on the type.
+void require_alike(std::span<const AnyStream> streams, const Op& op);
 
 /// layout.cpp: the neutral element of `op` in `type` itself, which may be a 16-bit one.
 ScalarBytes stored_neutral(const Op& op, ValueType type);

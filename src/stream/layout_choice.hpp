@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "tulle/stream/reduce.hpp"
+#include "tulle/stream/reduction.hpp"
 
 namespace tulle {
 
@@ -29,6 +29,16 @@ inline KernelReport items_of(std::span<const AnyStream> streams, Range range, La
   KernelReport items;
   for (const AnyStream& stream : streams) (stream.is_dense() ? items.dense_items : items.sparse_items) += stream.nnz();
   if (result == Layout::dense && items.dense_items == 0) items.dense_items = range.size();
+  return items;
+}
+
+/// The same of a join: dense blocks of which a landing was given lie there already.
+inline KernelReport items_of_join(std::span<const AnyStream> blocks, Range range, Layout result, bool has_landing) {
+  if (result == Layout::sparse || !has_landing) return items_of(blocks, range, result);
+  KernelReport items;
+  for (const AnyStream& block : blocks) {
+    if (!block.is_dense()) items += {.sparse_items = block.nnz(), .dense_items = block.range().size()};
+  }
   return items;
 }
 

@@ -1,7 +1,7 @@
 // Two sparse streams to one: blocks are merged into scratch memory that stays in the cache, and folded from there.
 #include "stream/merge.hpp"
 
-#include "stream/fold.hpp"
+#include "stream/fold_equal.hpp"
 #include "stream/kernels.hpp"
 
 namespace tulle {

@@ -6,7 +6,7 @@
 // differently. Two-way merges do not mispredict, so this beats a heap, which does once per pair and level.
 // Sorting is the same with the ascending stretches of unsorted pairs as runs.
 #include "stream/dispatch.hpp"
-#include "stream/fold.hpp"
+#include "stream/fold_equal.hpp"
 #include "stream/kernels.hpp"
 #include "stream/merge.hpp"
 

@@ -6,7 +6,7 @@
 
 #include "stream/dispatch.hpp"
 #include "stream/kernels.hpp"
-#include "tulle/stream/reduce.hpp"
+#include "tulle/stream/reduction.hpp"
 
 namespace tulle {
 namespace {

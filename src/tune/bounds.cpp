@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "collectives/index_choice.hpp"
 #include "tulle/codec/index_coding.hpp"
 
 namespace tulle {
@@ -24,6 +25,14 @@ double entropy_seconds(const CostInput& input) {
   return input.profile.beta_seconds_per_byte * (unknown * input.coded_value_bytes + index_bits / 8);
 }
 
+// Whether the sum is smaller as pairs, indices coded as asked for, than dense.
+bool is_smaller_sparse(const CostInput& input) {
+  const double density = input.result_nnz / input.dimension;
+  const IndexChoice choice(input.index_coding, input.profile);
+  const double bits = choice.bits(density, static_cast<std::size_t>(input.index_bytes));
+  return density * (input.value_bytes + bits / 8) < input.value_bytes;
+}
+
 }  // namespace
 
 double sparse_limit(const CostInput& input) {
@@ -38,7 +47,7 @@ std::vector<Bound> lower_bounds(const CostInput& input) {
   // The proofs give every rank a link of its own, and deliver all of the sum.
   const bool has_links = input.ranks > 1 && input.ranks_at_a_port() <= 1;
   const bool is_raw = has_links && input.coded_value_bytes >= input.value_bytes;
-  const bool stays_sparse = is_raw && input.result_nnz < sparse_limit(input);
+  const bool stays_sparse = is_raw && input.result_nnz < input.dimension && is_smaller_sparse(input);
   const bool fills_in = is_raw && !stays_sparse;
   const double best_dense = 2 * share_seconds(input, input.dimension);
   return {
@@ -47,8 +56,8 @@ std::vector<Bound> lower_bounds(const CostInput& input) {
       {"disjoint_indices", "SparCML, Lemma 4.1", "log2(P)*alpha + (P-1)*k*beta_d", "K < delta and K = k*P",
        latency + (input.ranks - 1) * input.nnz * word_seconds(input),
        stays_sparse && input.result_nnz >= kAlmost * most_nnz},
-      {"fill_in", "SparCML, Theorem 4.2", "log2(P)*alpha + N*beta_d", "K >= delta",
-       latency + input.dimension * word_seconds(input), fills_in},
+      {"fill_in", "SparCML, Theorem 4.2", "log2(P)*alpha + (P-1)/P*N*beta_d", "K >= delta",
+       latency + share_seconds(input, input.dimension), fills_in},
       {"twice_dense", "SparCML, Lemma 4.3", "(P-1)/P*N*beta_d: half the best dense time", "K >= delta", best_dense / 2,
        fills_in},
       {"two_over_kappa", "SparCML SC'19, Lemma 5.2", "kappa*(P-1)/P*N*beta_d: kappa/2 of the best dense time",

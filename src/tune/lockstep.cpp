@@ -1,6 +1,7 @@
 #include "tune/lockstep.hpp"
 
-#include "collectives/patterns/bruck.hpp"
+#include "comm/bruck.hpp"
+#include "comm/gather_bytes.hpp"
 
 namespace tulle {
 
@@ -10,12 +11,6 @@ Step Lockstep::take_steps(int count) {
   return first;
 }
 
-Task<> Lockstep::barrier() {
-  Step step = take_steps(patterns::bruck_rounds(size()));
-  for (int distance = 1; distance < size(); distance *= 2, ++step) {
-    operation_.send((rank() + distance) % size(), step, {}, 0);
-    co_await operation_.receive((rank() + size() - distance) % size(), step);
-  }
-}
+Task<> Lockstep::barrier() { co_await meet(operation_, take_steps(patterns::bruck_rounds(size()))); }
 
 }  // namespace tulle

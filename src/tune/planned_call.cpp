@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "collectives/index_choice.hpp"
 #include "tulle/base/error.hpp"
 
 namespace tulle {
@@ -27,8 +28,9 @@ CostInput cost_input(const PlannedCall& call) {
   input.result_nnz = input.union_of(input.ranks);
   input.value_bytes = static_cast<double>(size_of(compute_type(call.type)));
   input.index_bytes = static_cast<double>(index_bytes(call.dimension));
-  input.index_coding = call.index_coding;
+  input.index_coding = index_coding_named(call.index_coding);
   input.coded_value_bytes = coded_value_bytes(call.value_coding, call.type);
+  input.layout_value_bytes = layout_value_bytes(call.value_coding, call.type);
   input.teams = call.teams;
   input.nodes = (call.ranks + call.ranks_per_node - 1) / call.ranks_per_node;
   input.profile = profile_of_rank(call.profile, input.ranks, input.nodes);

@@ -30,6 +30,13 @@ double steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+const Buffer& only_segment_of(const Incoming& message) {
+  if (message.segments.size() == 1) return message.segments.front();
+  throw Error(ErrorKind::bad_message,
+              fmt::format("rank {} sent samples of a probe in {} segments", message.from, message.segments.size()))
+      .with_peer(message.from);
+}
+
 class Prober {
  public:
   Prober(Operation& operation, const Profile& profile, std::vector<int> nodes, int node_count, ProbeOptions options)
@@ -93,11 +100,11 @@ class Prober {
     if (lockstep_.rank() != 0) {
       send(0, up, samples_.pack());
       const Incoming told = co_await lockstep_.operation().receive(0, down);
-      co_return samples_.unpack(told.segments.at(0));
+      co_return samples_.unpack(only_segment_of(told), 0);
     }
     for (int peer = 1; peer < lockstep_.size(); ++peer) {
       const Incoming incoming = co_await lockstep_.operation().receive(peer, up);
-      samples_.add(incoming.segments.at(0));
+      samples_.add(only_segment_of(incoming), peer);
     }
     const Summary summary = samples_.summary();
     const Buffer packed = Samples::pack(summary);
@@ -164,26 +171,26 @@ void require_sound(const ProbeOptions& options) {
   }
 }
 
-Task<> run_probe(Operation& operation, Communicator communicator, ProbeOptions options,
+Task<> run_probe(Operation& operation, std::string transport, ProbeOptions options,
                  std::shared_ptr<std::optional<MeasuredProfile>> result) {
-  const auto nodes = communicator.nodes();
-  Prober prober(operation, communicator.profile(), {nodes.begin(), nodes.end()}, communicator.node_count(),
+  const auto nodes = operation.nodes();
+  Prober prober(operation, operation.profile(), {nodes.begin(), nodes.end()}, operation.node_count(),
                 std::move(options));
   *result = co_await prober.run();
-  (*result)->transport = communicator.engine()->transport().name();
+  (*result)->transport = std::move(transport);
 }
 
 }  // namespace
 
 Request<MeasuredProfile> iprobe(Communicator& communicator, const ProbeOptions& options) {
   require_sound(options);
-  CallSignature signature;
-  signature.kind = OperationKind::probe;
-  signature.dimension = options.largest_bytes;
-  signature.options_hash = static_cast<std::uint32_t>(options.rounds) * 2 + (options.kernels ? 1 : 0);
+  OperationSettings settings;
+  settings.signature.kind = OperationKind::probe;
+  settings.signature.dimension = options.largest_bytes;
+  settings.signature.options_hash = static_cast<std::uint32_t>(options.rounds) * 2 + (options.kernels ? 1 : 0);
   const auto result = std::make_shared<std::optional<MeasuredProfile>>();
-  auto operation = communicator.engine()->start(communicator.context(), signature, 0, false, [&](Operation& started) {
-    return run_probe(started, communicator, options, result);
+  auto operation = communicator.start(settings, [&](Operation& started) {
+    return run_probe(started, communicator.engine()->transport().name(), options, result);
   });
   return {communicator.engine(), std::move(operation), result};
 }

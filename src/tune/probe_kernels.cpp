@@ -9,7 +9,7 @@
 #include "tulle/codec/registry.hpp"
 #include "tulle/comm/profile_file.hpp"
 #include "tulle/select/selector.hpp"
-#include "tulle/stream/reduce.hpp"
+#include "tulle/stream/reduction.hpp"
 
 namespace tulle {
 namespace {

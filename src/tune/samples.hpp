@@ -19,14 +19,14 @@ class Samples {
   std::vector<double>& of(const std::string& name) { return samples_[name]; }
 
   Buffer pack() const;
-  /// Adds those that another rank packed.
-  void add(const Buffer& packed);
+  /// Adds those that rank `from` packed. Throws bad_message where they are something else.
+  void add(const Buffer& packed, int from);
 
   /// REQUIRES: every name has a sample.
   Summary summary() const;
   static Buffer pack(const Summary& summary);
-  /// A summary of the same names that another rank packed.
-  Summary unpack(const Buffer& packed) const;
+  /// A summary of the same names that rank `from` packed. Throws as add() does.
+  Summary unpack(const Buffer& packed, int from) const;
 
  private:
   std::map<std::string, std::vector<double>> samples_;

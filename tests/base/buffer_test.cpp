@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include <cstdint>
 #include <cstring>
 
@@ -102,6 +104,24 @@ TEST(PoolVector, ReusesItsMemoryInASteadyState) {
   const PoolStats before = pool_stats();
   for (int i = 0; i < 10; ++i) fill();
   EXPECT_EQ(pool_stats().system_allocations, before.system_allocations);
+}
+
+TEST(Buffer, that_adopts_memory_releases_it_with_the_last_of_its_slices) {
+  std::vector<std::byte> memory(100, std::byte{7});
+  int released = 0;
+  Buffer slice;
+  {
+    Buffer whole = Buffer::adopt(memory.data(), memory.size(), [&] { released += 1; });
+    EXPECT_EQ(whole.data(), memory.data());
+    EXPECT_FALSE(whole.is_borrowed());
+    EXPECT_TRUE(whole.is_unique());
+    whole.mutable_data()[3] = std::byte{9};
+    slice = whole.slice(3, 10);
+  }
+  EXPECT_EQ(released, 0);
+  EXPECT_EQ(slice.data()[0], std::byte{9});
+  slice = {};
+  EXPECT_EQ(released, 1);
 }
 
 }  // namespace

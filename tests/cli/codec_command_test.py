@@ -67,7 +67,7 @@ class CodecCommands(unittest.TestCase):
         self.assertEqual(self.encode("zip").returncode, 2)
         self.write("in.f32", b"12345")
         self.assertIn("no multiple of the 4 of f32", self.encode("raw").stderr)
-        self.assertIn("cannot open", run("decode", self.path("missing"), self.path("out.f32")).stderr)
+        self.assertIn("missing: No such file", run("decode", self.path("missing"), self.path("out.f32")).stderr)
         self.assertRegex(run("list", "horses").stderr, "there are algorithms.*codecs")
 
     def test_list_names_every_codec(self):

@@ -26,16 +26,19 @@ def bench(*arguments, launcher=(), **environment):
                **environment)
 
 
-class RaceCase(unittest.TestCase):
-    def expect_race(self, result, densities, rows):
+class ComparisonCase(unittest.TestCase):
+    def expect_comparison(self, result, densities, rows):
+        self.expect_rows(result, ["auto", *rows] * densities)
+
+    def expect_rows(self, result, rows):
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         lines = [line for line in result.stdout.splitlines() if line and line[0] != "#"]
-        self.assertEqual([line.split()[3].split("=")[0] for line in lines], ["auto", *rows] * densities)
+        self.assertEqual([line.split()[3].split("=")[0] for line in lines], rows)
         for line in lines:
             self.assertTrue(line.endswith("OK"), line)
 
 
-class Command(RaceCase):
+class Command(ComparisonCase):
     def test_list_prints_every_row(self):
         listed = run("list")
         self.assertEqual(listed.returncode, 0)
@@ -51,12 +54,14 @@ class Command(RaceCase):
         self.assertRegex(run("--version").stdout, r"^tulle \d+\.\d+\.\d+\n$")
         self.assertEqual(run("bench", "allreduce", "--help").returncode, 0)
 
-    def test_a_race_of_one_row_under_many_names_is_refused(self):
+    def test_a_row_in_the_place_of_auto_is_refused(self):
         refused = bench("--transport", "sim", TULLE_ALGORITHM="dense_ring")
         self.assertEqual(refused.returncode, 2, refused.stderr)
         self.assertIn("TULLE_ALGORITHM", refused.stderr)
         self.assertIn("dense_ring", refused.stderr)
         self.assertEqual(bench("--transport", "sim", TULLE_ALGORITHM="auto").returncode, 0)
+        named = bench("--transport", "sim", "--algorithm", "two_level", "--density", "0.01", TULLE_ALGORITHM="dense_ring")
+        self.expect_rows(named, ["two_level"])
 
     def test_bad_flags_are_named_with_what_is_allowed(self):
         for flags, words in {
@@ -74,7 +79,8 @@ class Command(RaceCase):
             ("--index-coding", "zip"): ["--index-coding", "auto, smallest, raw"],
             ("--value-coding", "zip"): ["--value-coding", "qsgd"],
             ("--value-coding", "qsgd", "--algorithm", "dense_ring"): ["--algorithm", "sends values as they are"],
-            ("--transport", "tcp"): ["--transport", "threads, sim"],
+            ("--transport", "tcp"): ["--transport", "TULLE_RANK", "tulle run"],
+            ("--transport", "udp"): ["--transport", "tcp, threads, sim"],
             ("--density", "0.1,2"): ["--density", "'2'", "from 0 to 1"],
             ("--density", "-1"): ["--density", "'-1'", "from 0 to 1"],
             ("--dimension", "many"): ["--dimension", "2^24"],
@@ -91,23 +97,23 @@ class Command(RaceCase):
                     self.assertIn(word, refused.stderr)
 
     def test_a_missing_or_unknown_command_is_told(self):
-        for words, allowed in {(): "list, bench", ("race",): "list, bench", ("bench",): "allreduce"}.items():
+        for words, allowed in {(): "list, run, bench", ("race",): "list, run, bench", ("bench",): "allreduce"}.items():
             refused = run(*words)
             self.assertEqual(refused.returncode, 2)
             self.assertIn(allowed, refused.stderr)
 
-    def test_threads_race_all_rows(self):
-        self.expect_race(bench("--transport", "threads", "--ranks", "3", "--density", "0.01", "0.2"), 2, ROWS)
+    def test_threads_compare_all_rows(self):
+        self.expect_comparison(bench("--transport", "threads", "--ranks", "3", "--density", "0.01", "0.2"), 2, ROWS)
 
-    def test_the_simulator_races_all_rows_on_a_virtual_clock(self):
+    def test_the_simulator_compares_all_rows_on_a_virtual_clock(self):
         first = bench("--transport", "sim", "--ranks", "5", "--density", "0.01,0.2")
-        self.expect_race(first, 2, ROWS)
+        self.expect_comparison(first, 2, ROWS)
         self.assertIn("times are virtual", first.stdout)
         again = bench("--transport", "sim", "--ranks", "5", "--density", "0.01,0.2")
         rows = [[line for line in result.stdout.splitlines() if line[0] != "#"] for result in (first, again)]
         self.assertEqual(*rows)
 
-    def test_rows_that_select_race_with_k(self):
+    def test_rows_that_select_are_compared_with_k(self):
         result = bench("--transport", "sim", "--ranks", "6", "--k", "1%,64", "--teams", "3")
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         lines = [line.split() for line in result.stdout.splitlines() if line and line[0] != "#"]
@@ -162,12 +168,48 @@ class Command(RaceCase):
         self.assertEqual(bench("--transport", "sim").stderr, "")
 
 
+class BytesOfFiles(unittest.TestCase):
+    """What a file holds is shown, and never acted on by the terminal."""
+
+    ESCAPE = b"\x1b]0;owned\x07\x9b31m"
+    SHOWN = r"\x1b]0;owned\x07\x9b31m"
+
+    def expect_harmless(self, content, *command):
+        with tempfile.NamedTemporaryFile(suffix=".json") as file:
+            file.write(content)
+            file.flush()
+            done = subprocess.run([TULLE, *command, file.name], capture_output=True, timeout=50)
+        for output in (done.stdout, done.stderr):
+            self.assertNotRegex(output, rb"[\x00-\x09\x0b-\x1f\x7f-\x9f]", output)
+        return (done.stdout + done.stderr).decode()
+
+    def test_a_bad_line_of_data(self):
+        said = self.expect_harmless(b"1 1:1\n" + self.ESCAPE + b" 2:1\n", "train", "linear", "--data")
+        self.assertIn(self.SHOWN, said)
+
+    def test_a_label_that_is_no_number(self):
+        self.expect_harmless(b"1," + self.ESCAPE + b"\n", "train", "linear", "--format", "csv", "--data")
+
+    def test_a_bad_row_of_results(self):
+        self.expect_harmless(b'{"kind": "' + self.ESCAPE + b'"}\n', "report", "-o", os.devnull)
+        self.expect_harmless(b'{"kind": "allreduce", "algorithm": "' + self.ESCAPE, "report", "-o", os.devnull)
+
+    def test_the_name_of_a_network(self):
+        name = rb'{"preset": "gige", "name": "\u001b[31m\u009b1mred"}'
+        said = self.expect_harmless(name, "simulate", "--ranks", "2", "--dimension", "1K", "--network")
+        self.assertIn("red", said)
+
+    def test_the_name_of_an_algorithm_in_stats(self):
+        said = self.expect_harmless(rb'{"step": 1, "algorithm": "\u001b[31mred", "loss": 1}' + b"\n", "watch", "--once")
+        self.assertIn("step 1", said)
+
+
 @unittest.skipUnless(MPIRUN, "built without MPI")
-class UnderMpirun(RaceCase):
-    def test_three_ranks_race_all_rows_and_mpi(self):
+class UnderMpirun(ComparisonCase):
+    def test_three_ranks_compare_all_rows_and_mpi(self):
         rows = [*ROWS, "mpi_native"]
         result = bench("--density", "0.01", launcher=MPIRUN)
-        self.expect_race(result, 1, rows)
+        self.expect_comparison(result, 1, rows)
         self.assertIn("3 ranks over mpi", result.stdout)
 
     def test_a_bad_flag_is_told_once(self):
@@ -185,10 +227,12 @@ class UnderMpirun(RaceCase):
     def test_list_is_printed_once(self):
         self.assertEqual(run("list", launcher=MPIRUN).stdout, run("list").stdout)
 
-    def test_an_error_of_the_library_is_told_once_and_ends_the_job(self):
+    def test_every_rank_says_that_the_deadline_has_passed(self):
         failed = bench("--deadline", "1e-9", launcher=MPIRUN)
         self.assertEqual(failed.returncode, 1)
-        self.assertEqual(failed.stderr.count("tulle: "), 1, failed.stderr)
+        self.assertRegex(failed.stderr, "did not finish within 1e-09 s")
+        for rank in range(3):
+            self.assertEqual(failed.stderr.count(f"tulle: rank {rank}: "), 1, failed.stderr)
 
     def run_script(self, name, **environment):
         done = subprocess.run([os.path.join(SOURCE, "scripts", name)], capture_output=True, text=True, timeout=100,
@@ -196,15 +240,15 @@ class UnderMpirun(RaceCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return done.stdout
 
-    def test_the_race_over_densities_runs(self):
+    def test_the_comparison_over_densities_runs(self):
         self.assertIn("MPI's own allreduce",
                       self.run_script("bench_densities", TULLE_DEMO_DIMENSION="64K", TULLE_DEMO_REPEATS="1"))
 
     def test_the_demo_runs(self):
         printed = self.run_script("demo", TULLE_DEMO_ROWS="2000", TULLE_DEMO_EPOCHS="1", TULLE_DEMO_LAB="0")
         self.assertIn("speed-up", printed)
-        self.assertRegex(printed, r"\ndense +mpi_native ")
-
+        self.assertRegex(printed, r"\n(mpi_native|dense_\w+) +\1 ")
+        self.assertRegex(printed, r"The fastest dense sum of \d+ values here is (mpi_native|dense_)")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-#include "cli/numbers.hpp"
+#include "cli/common/numbers.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "cli/plan_map.hpp"
+#include "cli/tune/plan_map.hpp"
 
 #include <gtest/gtest.h>
 

@@ -92,6 +92,70 @@ class Simulate(unittest.TestCase):
             self.assertEqual(refused.returncode, 2)
             self.assertIn("no field 'latency'; there are alpha_seconds", refused.stderr)
             self.assertIn(str(path), refused.stderr)
+            for wrong in '{"ranks_per_node": 2.7}', '{"nodes_per_leaf": 4294967297}', '{"stragglers": [{"rank": 1.5, "factor": 2}]}':
+                path.write_text(wrong)
+                refused = simulate("--network", str(path))
+                self.assertEqual(refused.returncode, 2, wrong)
+                self.assertIn("is not a whole number", refused.stderr)
+
+    def test_dense_rows_run_again_at_each_density_where_zeros_are_coded(self):
+        with tempfile.TemporaryDirectory() as folder:
+            rows = pathlib.Path(folder, "rows.jsonl")
+            self.expect_success("--ranks", "4", "--density", "0.01%", "50%", "--json", str(rows),
+                                "--algorithm", "dense_split_allgather", "--value-coding", "three_lc",
+                                "--coded-values", "both")
+            sent = [json.loads(line)["bytes_sent_total"] for line in rows.read_text().splitlines()]
+            self.assertGreater(sent[1], 2 * sent[0])
+
+    def trace(self, folder, *lines):
+        path = pathlib.Path(folder, f"net{len(lines)}.jsonl")
+        head = {"kind": "trace", "model": "two layers", "forward_seconds": 0.001}
+        layers = [{"parameter": "hidden", "values": 50000, "backward_seconds": 0.002},
+                  {"parameter": "output", "values": 20000, "backward_seconds": 0.001}]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines or (head, *layers)))
+        return str(path)
+
+    def test_a_trace_gives_a_row_for_each_recipe_and_number_of_ranks(self):
+        with tempfile.TemporaryDirectory() as folder:
+            rows = pathlib.Path(folder, "rows.jsonl")
+            command = [TULLE, "simulate", "--trace", self.trace(folder), "--ranks", "2,5", "--json", str(rows),
+                       "--recipe", "topk:16/512|qsgd:4", "spardl:1%", "--network", "aries"]
+            result = subprocess.run(command, capture_output=True, text=True, timeout=100)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual([row[:2] for row in rows_of(result)],
+                             [[ranks, recipe] for ranks in ("2", "5")
+                              for recipe in ("dense", "topk:16/512|qsgd:4", "spardl:1%")])
+            objects = [json.loads(line) for line in rows.read_text().splitlines()]
+            self.assertEqual(len(objects), 6)
+            for row in objects:
+                self.assertEqual((row["kind"], row["model"], row["network"]), ("trace_step", "two layers", "aries"))
+                self.assertAlmostEqual(row["compute_seconds"], 0.004)
+                parts = sum(row[part] for part in ("compute_seconds", "pack_seconds", "unpack_seconds",
+                                                   "exposed_seconds"))
+                self.assertAlmostEqual(row["seconds"], parts, places=6)
+            self.assertEqual(objects[0]["speedup"], 1)
+
+    def test_a_trace_with_a_server_and_without_overlap(self):
+        with tempfile.TemporaryDirectory() as folder:
+            command = [TULLE, "simulate", "--trace", self.trace(folder), "--ranks", "3", "--recipe", "int8"]
+            for flags in ([], ["--no-overlap"], ["--servers", "1"]):
+                result = subprocess.run([*command, *flags], capture_output=True, text=True, timeout=100)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertEqual([row[1] for row in rows_of(result)], ["dense", "int8"])
+                self.assertEqual("more serve" in result.stdout, "--servers" in flags)
+                self.assertEqual("after back-propagation" in result.stdout, "--no-overlap" in flags)
+
+    def test_bad_traces_are_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            good, missing = self.trace(folder), os.path.join(folder, "none.jsonl")
+            for flags, words in ((["--recipe", "dense"], "--trace: is missing"),
+                                 (["--trace", missing], missing),
+                                 (["--trace", good, "--recipe", "topk:2x"], "--recipe"),
+                                 (["--trace", good, "--dimension", "5"], "--dimension excludes --trace"),
+                                 (["--trace", self.trace(folder, {"kind": "trace"}, {"parameter": "w"})], "line 2")):
+                result = subprocess.run([TULLE, "simulate", *flags], capture_output=True, text=True, timeout=100)
+                self.assertNotEqual(result.returncode, 0, flags)
+                self.assertIn(words, result.stderr + result.stdout)
 
     def test_bad_flags_are_named_with_what_is_allowed(self):
         for flags, words in {

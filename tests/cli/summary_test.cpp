@@ -1,11 +1,11 @@
-#include "cli/summary.hpp"
+#include "cli/bench/summary.hpp"
 
 #include <gtest/gtest.h>
 
 namespace tulle::cli {
 namespace {
 
-RaceRow row(std::string_view algorithm, double milliseconds, bool is_dense = false) {
+measure::Row row(std::string_view algorithm, double milliseconds, bool is_dense = false) {
   const double seconds = milliseconds / 1e3;
   return {.algorithm = algorithm,
           .chosen = algorithm,
@@ -18,7 +18,7 @@ RaceRow row(std::string_view algorithm, double milliseconds, bool is_dense = fal
 const BenchRun kRun{.spec = {.dimension = 1000}, .transport = "mpi", .ranks = 4};
 
 TEST(Summary, SaysHowMuchFasterTheBestSparseRowWas) {
-  RaceRow sparse = row("ssar_split_allgather", 2);
+  measure::Row sparse = row("ssar_split_allgather", 2);
   sparse.bytes_sent_max = 262000;
   const std::string text =
       summarize(kRun, {{row(kAuto, 2.2), sparse, row("ssar_recursive_double", 3), row("mpi_native", 110, true)}});
@@ -36,7 +36,7 @@ TEST(Summary, SaysSoWhereSparseLost) {
 }
 
 TEST(Summary, SaysSoWhereACheckFailed) {
-  RaceRow failed = row("dense_ring", 2, true);
+  measure::Row failed = row("dense_ring", 2, true);
   failed.seconds.reset();
   failed.verified = false;
   const std::string text = summarize(kRun, {{row("ssar_split_allgather", 4), failed}});

@@ -72,8 +72,10 @@ inline std::vector<float> random_floats_for(ValueCoding coding, std::size_t coun
 inline std::vector<ValueCodec> codecs_to_test() {
   std::vector<ValueCodec> codecs;
   for (const ValueCodecRow& row : value_codecs()) codecs.push_back({.coding = row.coding});
-  for (const char* text : {"qsgd:bits=2", "qsgd:bits=8", "qsgd:norm=max", "qsgd:bits=2,bucket=3", "qsgd:bucket=1000",
-                           "int8:bucket=7", "three_lc:s=1.75", "three_lc:zero_runs=off", "one_bit_mqe:bucket=5"}) {
+  for (const char* text :
+       {"qsgd:bits=2", "qsgd:bits=8", "qsgd:norm=max", "qsgd:bits=2,bucket=3", "qsgd:bucket=1000", "int8:bucket=7",
+        "int8:bucket=all", "codebook:bits=2", "codebook:bits=3", "codebook:bits=7,sigma=12", "codebook:bits=8",
+        "three_lc:s=1.75", "three_lc:zero_runs=off", "one_bit_mqe:bucket=5"}) {
     codecs.push_back(parse_value_codec(text));
   }
   return codecs;

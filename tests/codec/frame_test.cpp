@@ -41,14 +41,13 @@ TEST(Frame, of_a_sparse_stream_has_the_documented_bytes) {
   ASSERT_EQ(segments.size(), 3u);
   EXPECT_EQ(hex(segments[0].bytes()),
             "5446"
-            "01"
+            "02"
             "01"  // magic "TF", version, layout sparse
             "01"
             "01"
             "01"
-            "01"  // type f32, indices raw, values raw, op sum
-            "07000000"
-            "00000000"            // sequence, last_call
+            "01"                  // type f32, indices raw, values raw, op sum
+            "0700000000000000"    // sequence
             "e803000000000000"    // N = 1000
             "0000000000000000"    // range begin
             "e803000000000000"    // range end
@@ -69,7 +68,7 @@ TEST(Frame, of_a_dense_stream_has_the_documented_bytes) {
   ASSERT_EQ(segments.size(), 2u);
   EXPECT_EQ(hex(segments[0].bytes()),
             "5446"
-            "01"
+            "02"
             "02"
             "06"
             "00"
@@ -190,7 +189,7 @@ Segments with_byte(std::size_t segment, std::size_t at, unsigned value) {
 
 TEST(Frame, with_a_bad_field_is_rejected_and_the_field_named) {
   expect_rejected(with_byte(0, 0, 0), "magic");
-  expect_rejected(with_byte(0, 2, 2), "version");
+  expect_rejected(with_byte(0, 2, 1), "version");
   expect_rejected(with_byte(0, 3, 3), "layout");
   expect_rejected(with_byte(0, 3, 2), "index_coding");
   expect_rejected(with_byte(0, 4, 9), "type");

@@ -126,6 +126,15 @@ TEST(HostileBytes, are_named) {
   EXPECT_CONTAINS(fault(ValueCoding::one_bit_mqe, {8, 0, 0, 0, 0, 0, 0x80, 0xbf, 0, 0, 0, 0, 0}, 1), "wrong sign");
   EXPECT_CONTAINS(fault(ValueCoding::one_bit_mqe, {8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2}, 1), "padding");
   EXPECT_CONTAINS(fault(ValueCoding::same_sign_mean, {0, 0, 0x80, 0x7f}, 1), "the mean is inf");
+  EXPECT_CONTAINS(fault(ValueCoding::codebook, {2, 0, 0}, 1), "ends before its parameters");
+  EXPECT_CONTAINS(fault(ValueCoding::codebook, {1, 0, 0, 0}, 0), "bits is 1, expected 2 to 8");
+  EXPECT_CONTAINS(fault(ValueCoding::codebook, {9, 0, 0, 0}, 0), "bits is 9");
+  EXPECT_CONTAINS(fault(ValueCoding::codebook, {2, 0, 1, 0}, 0), "reserved");
+  EXPECT_CONTAINS(fault(ValueCoding::codebook, {2, 0, 0, 0}, 0), "4 bytes, expected 20");
+  EXPECT_CONTAINS(fault(ValueCoding::codebook, {2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xc0, 0x7f, 0, 0, 0, 0, 0, 0, 0, 0}, 0),
+                  "the mean of bin 1 is nan");
+  EXPECT_CONTAINS(fault(ValueCoding::codebook, {2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4}, 1),
+                  "padding");
 }
 
 }  // namespace

@@ -1,5 +1,8 @@
 // three_lc: bytes worked out by hand from the paper's definition and what papers leave open, and a short reference.
+#include <chrono>
+
 #include "codec/codec_model.hpp"
+#include "codec/zero_runs.hpp"
 
 namespace tulle::test {
 namespace {
@@ -128,6 +131,35 @@ TEST(ThreeLc, the_parallel_form_gives_the_serial_bytes) {
       codec.threads = threads;
       EXPECT_TRUE(std::ranges::equal(encoded(codec, values).bytes(), serial.bytes())) << rarity << ' ' << threads;
     }
+  }
+}
+
+// Parts of eight bytes inside one run of a million: what looked for the end of the run anew in each would take minutes.
+TEST(ThreeLc, one_long_run_is_looked_at_once) {
+  const std::vector<std::uint8_t> quintets(1'000'000, 121);
+  std::vector<std::uint8_t> serial(quintets.size()), parallel(quintets.size());
+  ZeroRunWriter writer(serial.data());
+  writer.put(quintets);
+  serial.resize(static_cast<std::size_t>(writer.finish() - serial.data()));
+  const auto start = std::chrono::steady_clock::now();
+  parallel.resize(static_cast<std::size_t>(write_zero_runs(quintets, 8, 1, parallel.data()) - parallel.data()));
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  EXPECT_TRUE(parallel == serial);
+  EXPECT_LT(seconds.count(), 2);
+}
+
+// 2^16 bytes and more, of every length of run, so that threads cut them; and what one thread would say of faults.
+TEST(ThreeLc, threads_read_runs_and_name_faults_as_one_does) {
+  const auto values = sparse_floats(3'000'001, 9);
+  const Buffer bytes = encoded({.coding = ValueCoding::three_lc}, values);
+  ASSERT_GT(bytes.size(), 3u << 16);
+  const auto read = [&](std::size_t count, int threads) {
+    return vector_of<float>(decode_values(ValueCoding::three_lc, ValueType::f32, bytes.bytes(), count, {}, threads));
+  };
+  EXPECT_TRUE(read(values.size(), 4) == read(values.size(), 1));
+  for (const std::size_t count : {values.size() - 50, values.size() + 50}) {
+    const auto fault = [&](int threads) { return message_of(ErrorKind::bad_message, [&] { read(count, threads); }); };
+    EXPECT_EQ(fault(4), fault(1)) << count;
   }
 }
 

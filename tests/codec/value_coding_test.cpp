@@ -1,6 +1,8 @@
 // What holds for every row: lengths, types, exactness, refusals, and that bytes depend on nothing but the input.
 #include "tulle/codec/value_coding.hpp"
 
+#include <numeric>
+
 #include "codec/codec_model.hpp"
 
 namespace tulle::test {
@@ -134,6 +136,18 @@ TEST_P(ValueCodecs, give_the_same_bytes_on_every_target_and_for_any_threads) {
   }
 }
 
+// Counts around the parts that threads take: 2^16 values, or 2^16 bytes of five.
+TEST_P(ValueCodecs, give_the_same_values_for_any_threads) {
+  for (const std::size_t count : {65'535, 65'537, 131'072, 400'003, 1'000'000}) {
+    const Buffer bytes = encoded(codec, random_floats_for(codec.coding, count, 12));
+    const auto expected = decoded(codec.coding, bytes, count);
+    for (const int threads : {2, 3, 0}) {
+      const Buffer values = decode_values(codec.coding, ValueType::f32, bytes.bytes(), count, {}, threads);
+      EXPECT_TRUE(vector_of<float>(values) == expected) << count << " values, " << threads << " threads";
+    }
+  }
+}
+
 TEST_P(ValueCodecs, decode_into_the_landing_where_it_fits) {
   const auto values = random_floats_for(codec.coding, 100, 13);
   const Buffer bytes = encoded(codec, values);
@@ -154,6 +168,17 @@ TEST_P(ValueCodecs, allocate_nothing_in_the_steady_state) {
   const std::uint64_t before = pool_stats().system_allocations;
   once();
   EXPECT_EQ(pool_stats().system_allocations, before);
+}
+
+TEST(ValueCoding, int8_takes_one_scale_for_a_tensor_by_name) {
+  const ValueCodec codec = parse_value_codec("int8:bucket=all");
+  EXPECT_EQ(to_string(codec), "int8:bucket=all");
+  std::vector<float> values(3000, 0.5f);
+  values.back() = 254;  // a level is 2: far from it, in other buckets of 1024, values vanish too
+  EXPECT_EQ(encoded(codec, values).size(), 4u + 4u + 3000u);
+  EXPECT_EQ(round_trip(codec, values).front(), 0);
+  EXPECT_NE(round_trip(parse_value_codec("int8"), values).front(), 0);
+  EXPECT_EQ(round_trip(codec, values).back(), 254);
 }
 
 TEST(ValueCoding, counts_that_the_bytes_cannot_hold_are_refused) {
@@ -207,6 +232,65 @@ TEST(ValueCoding, int8_rounds_halves_away_from_zero) {
   EXPECT_EQ(decoded(ValueCoding::int8, bytes, 5), (std::vector<float>{254, 2, -2, 0, -4}));
 }
 
+// The mean is 1 and σ = 4 (squares add up to 64, by n − 1 = 4), so that with 2 bits and sigma=6 a bin is 6 wide: bin 2
+// takes [-2, 4), bin 3 what is above, bin 1 [-8, -2), bin 0 what is below.
+TEST(ValueCoding, codebook_sends_the_means_of_its_bins) {
+  const std::vector<float> values{1, 5, -3, 5, -3};
+  const Buffer bytes = encoded(parse_value_codec("codebook:bits=2"), values);
+  EXPECT_EQ(hex(bytes.bytes()),
+            "02 00 00 00 "                                      // bits, reserved
+            "00 00 00 00 00 00 40 c0 00 00 80 3f 00 00 a0 40 "  // 0 (empty), -3, 1, 5
+            "de 01");                                           // codes 2, 3, 1, 3, 1
+  EXPECT_EQ(decoded(ValueCoding::codebook, bytes, 5), values);
+  // With sigma=24 a bin is 24 wide, and one holds all.
+  EXPECT_EQ(round_trip(parse_value_codec("codebook:bits=2,sigma=24"), values), std::vector<float>(5, 1));
+  // With 8.4 the bin in the middle ends at 1 ± 4.2; a σ by n would end it at 1 ± 3.8.
+  EXPECT_EQ(round_trip(parse_value_codec("codebook:bits=2,sigma=8.4"), values), std::vector<float>(5, 1));
+  EXPECT_EQ(round_trip(parse_value_codec("codebook"), {5, 5, 5}), std::vector<float>(3, 5));
+}
+
+// What is decoded has the mean of what was coded, and more bits come nearer.
+TEST(ValueCoding, codebook_keeps_the_mean_and_loses_less_with_more_bits) {
+  const std::vector<float> values = random_floats(20'000, 17);
+  double last = 1e9;
+  for (int bits = 2; bits <= 8; ++bits) {
+    const auto result = round_trip({.coding = ValueCoding::codebook, .bits = bits}, values);
+    double error = 0, difference = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      difference += static_cast<double>(values[i] - result[i]);
+      error += std::pow(static_cast<double>(values[i] - result[i]), 2);
+    }
+    EXPECT_NEAR(difference / 20'000, 0, 1e-6);
+    EXPECT_LT(error, 0.6 * last) << bits;
+    last = error;
+  }
+}
+
+// SparseLoCo sends the 64 largest of every 4096 values and counts 12 + 2 bits for each. With rice indices the same
+// values take 9.7 at most, parameters and codebook included.
+TEST(ValueCoding, codebook_and_rice_send_sparseloco_in_less_than_ten_bits_a_value) {
+  constexpr std::size_t kChunk = 4096, kKept = 64, kValues = 256 * kChunk;
+  const std::vector<float> gradient = random_floats(kValues, 19);
+  std::vector<std::uint32_t> indices;
+  std::vector<float> kept;
+  for (std::size_t chunk = 0; chunk < kValues; chunk += kChunk) {
+    std::vector<std::uint32_t> order(kChunk);
+    std::iota(order.begin(), order.end(), static_cast<std::uint32_t>(chunk));
+    std::ranges::nth_element(order, order.begin() + kKept, std::greater<>(),
+                             [&](std::uint32_t i) { return std::fabs(gradient[i]); });
+    std::sort(order.begin(), order.begin() + kKept);
+    indices.insert(indices.end(), order.begin(), order.begin() + kKept);
+  }
+  for (const std::uint32_t index : indices) kept.push_back(gradient[index]);
+  const AnyStream stream = Stream<float>::from_sorted<std::uint32_t>(kValues, indices, kept);
+  const std::uint64_t bytes =
+      encode_indices(IndexCoding::rice, stream).size() + encoded(parse_value_codec("codebook:bits=2"), kept).size();
+  const double bits = 8 * static_cast<double>(bytes) / static_cast<double>(kept.size());
+  RecordProperty("bits_a_value", std::to_string(bits));
+  EXPECT_LE(bits, 9.7);
+  EXPECT_GE(32.0 * kChunk / kKept / bits, 210);  // times smaller than dense f32
+}
+
 TEST(ValueCoding, names_and_options_survive_the_way_through_text) {
   for (const ValueCodec& codec : codecs_to_test()) EXPECT_EQ(parse_value_codec(to_string(codec)), codec);
   EXPECT_EQ(to_string(parse_value_codec("qsgd:norm=max,bits=2")), "qsgd:bits=2,bucket=1024,norm=max");
@@ -222,6 +306,11 @@ TEST(ValueCoding, names_and_options_survive_the_way_through_text) {
   EXPECT_CONTAINS(fault("qsgd:bucket=0"), "bucket is 0");
   EXPECT_CONTAINS(fault("qsgd:norm=l1"), "expected l2 or max");
   EXPECT_CONTAINS(fault("three_lc:s=2"), "less than 2");
+  EXPECT_EQ(to_string(parse_value_codec("codebook:bits=3")), "codebook:bits=3,sigma=6");
+  EXPECT_CONTAINS(fault("codebook:bits=9"), "expected 2 to 8");
+  EXPECT_CONTAINS(fault("codebook:bits=1"), "expected 2 to 8");
+  EXPECT_CONTAINS(fault("codebook:sigma=0"), "sigma is 0");
+  EXPECT_CONTAINS(fault("codebook:sigma=inf"), "sigma is inf");
   EXPECT_CONTAINS(fault("three_lc:zero_runs=1"), "expected on or off");
   EXPECT_CONTAINS(fault("qsgd:"), "ends where options should follow");
 }

@@ -26,11 +26,21 @@ Accumulators<V> make_accumulators(int ranks, std::size_t dimension, std::uint64_
   return all;
 }
 
+/// Integers wrap around, as they do in sums of streams.
+template <class V>
+V wrapping_sum(V a, V b) {
+  if constexpr (std::is_integral_v<V>) {
+    return static_cast<V>(static_cast<std::make_unsigned_t<V>>(a) + static_cast<std::make_unsigned_t<V>>(b));
+  } else {
+    return a + b;
+  }
+}
+
 template <class V>
 std::vector<V> sum_of(const Accumulators<V>& all) {
   std::vector<V> sum(all.front().size());
   for (const auto& values : all) {
-    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = wrapping_sum(sum[i], values[i]);
   }
   return sum;
 }
@@ -87,7 +97,8 @@ void expect_conserved(OperationKind kind, const std::vector<V>& before, const Si
   std::vector<V> total = sum_of(after);
   const std::vector<V> arrived = delivered_sum<V>(kind, run);
   ASSERT_EQ(total.size(), arrived.size());
-  for (std::size_t i = 0; i < total.size(); ++i) ASSERT_EQ(total[i] + arrived[i], before[i]) << "at index " << i;
+  for (std::size_t i = 0; i < total.size(); ++i)
+    ASSERT_EQ(wrapping_sum(total[i], arrived[i]), before[i]) << "at index " << i;
 }
 
 }  // namespace tulle::testing

@@ -12,9 +12,9 @@ struct Examples {
 };
 
 // Every rank sees a part of the features more than others do, so that their gradients disagree on what is large.
-Examples examples_of(int rank) {
+Examples examples_of(int rank, std::uint64_t seed) {
   Examples examples;
-  Philox random(99, static_cast<std::uint64_t>(rank));
+  Philox random(seed, static_cast<std::uint64_t>(rank));
   for (std::size_t row = 0; row < kRowsPerRank; ++row) {
     std::vector<double> features(kFeatures);
     double score = 0;
@@ -52,9 +52,9 @@ void add_gradient(const Examples& examples, const std::vector<double>& weights, 
   }
 }
 
-double final_loss(int ranks, ResidualMode mode) {
+double final_loss(int ranks, ResidualMode mode, std::uint64_t seed) {
   std::vector<Examples> all;
-  for (int rank = 0; rank < ranks; ++rank) all.push_back(examples_of(rank));
+  for (int rank = 0; rank < ranks; ++rank) all.push_back(examples_of(rank, seed));
   std::vector<double> weights(kFeatures);
   Accumulators<double> accumulators(all.size(), std::vector<double>(kFeatures));
   for (std::uint64_t step = 0; step < 1000; ++step) {
@@ -73,16 +73,27 @@ class Convergence : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Simulated, Convergence, ::testing::Values(4, 5, 6),
                          [](const auto& info) { return "P" + std::to_string(info.param); });
 
-TEST_P(Convergence, with_global_residuals_is_never_behind) {
-  const double global = final_loss(GetParam(), ResidualMode::global);
-  const double partial = final_loss(GetParam(), ResidualMode::partial);
-  const double local = final_loss(GetParam(), ResidualMode::local);
-  RecordProperty("global", std::to_string(global));
-  RecordProperty("partial", std::to_string(partial));
-  RecordProperty("local", std::to_string(local));
-  EXPECT_LT(global, 0.7 * std::log(2.0)) << "does not learn";
-  EXPECT_LE(global, partial);
-  EXPECT_LE(global, local);
+std::vector<double> final_losses(int ranks, ResidualMode mode) {
+  std::vector<double> losses;
+  for (const std::uint64_t seed : {99, 7, 31}) losses.push_back(final_loss(ranks, mode, seed));
+  return losses;
+}
+
+// The margins are half of what is seen: partial ends 0.0005 to 0.0015 behind, local 0.013 to 0.026.
+TEST_P(Convergence, with_global_residuals_is_ahead_on_every_seed) {
+  constexpr double kMeanAheadOfPartial = 0.0004, kAheadOfLocal = 0.006;
+  const auto global = final_losses(GetParam(), ResidualMode::global);
+  const auto partial = final_losses(GetParam(), ResidualMode::partial);
+  const auto local = final_losses(GetParam(), ResidualMode::local);
+  double ahead_of_partial = 0;
+  for (std::size_t seed = 0; seed < global.size(); ++seed) {
+    EXPECT_LT(global[seed], 0.7 * std::log(2.0)) << "does not learn";
+    EXPECT_LT(global[seed], partial[seed]);
+    EXPECT_LT(global[seed], local[seed] - kAheadOfLocal);
+    ahead_of_partial += (partial[seed] - global[seed]) / static_cast<double>(global.size());
+  }
+  RecordProperty("ahead_of_partial", std::to_string(ahead_of_partial));
+  EXPECT_GT(ahead_of_partial, kMeanAheadOfPartial);
 }
 
 }  // namespace

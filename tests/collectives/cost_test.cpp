@@ -1,7 +1,9 @@
 // The papers' formulas against what the simulator counts: depth, messages per rank, data through the busiest port.
 #include <bit>
+#include <sstream>
 
 #include "collectives/harness.hpp"
+#include "tulle/comm/network.hpp"
 
 namespace tulle::testing {
 namespace {
@@ -19,7 +21,7 @@ struct Observed {
 };
 
 Observed observe(OperationKind kind, const std::vector<AnyStream>& inputs, std::string_view algorithm) {
-  const SimRun run = run_in_simulation(kind, inputs, {.algorithm = algorithm});
+  const SimRun run = run_in_simulation(kind, inputs, {.algorithm = algorithm, .index_coding = "raw"});
   expect_no_errors(run.errors);
   Observed observed;
   for (const Outcome& outcome : run.outcomes) {
@@ -55,7 +57,8 @@ INSTANTIATE_TEST_SUITE_P(Simulated, OnRanks, ::testing::Values(2, 3, 4, 5, 6, 7,
 
 TEST_P(OnRanks, ssar_recursive_double_costs_what_sparcml_says) {
   const int ranks = GetParam();
-  const Observed same = observe(OperationKind::allreduce, inputs_for(ranks, Overlap::identical), "ssar_recursive_double");
+  const Observed same =
+      observe(OperationKind::allreduce, inputs_for(ranks, Overlap::identical), "ssar_recursive_double");
   const Observed different =
       observe(OperationKind::allreduce, inputs_for(ranks, Overlap::disjoint), "ssar_recursive_double");
   const auto rounds = static_cast<std::uint64_t>(log2_down(ranks));
@@ -66,8 +69,8 @@ TEST_P(OnRanks, ssar_recursive_double_costs_what_sparcml_says) {
   } else {
     EXPECT_EQ(same.depth, rounds);
     EXPECT_EQ(same.messages, rounds);
-    EXPECT_EQ(same.words, rounds * 240 * kPairBytes);                                        // log2(P)·k
-    EXPECT_EQ(different.words, static_cast<std::uint64_t>(ranks - 1) * 240 * kPairBytes);    // (P−1)·k
+    EXPECT_EQ(same.words, rounds * 240 * kPairBytes);                                      // log2(P)·k
+    EXPECT_EQ(different.words, static_cast<std::uint64_t>(ranks - 1) * 240 * kPairBytes);  // (P−1)·k
   }
 }
 
@@ -94,9 +97,10 @@ TEST_P(OnRanks, dsar_split_allgather_costs_what_sparcml_says) {
   const Observed cost = observe(OperationKind::allreduce, evenly_spread(ranks, 1), "dsar_split_allgather");
   EXPECT_EQ(cost.depth, 1u + static_cast<unsigned>(log2_up(ranks)));
   EXPECT_EQ(cost.messages, p - 1 + static_cast<unsigned>(log2_up(ranks)));
-  const std::uint64_t gathered = (kEvenDimension - (kEvenDimension + p - 1) / p) * 4;  // (P−1)/P·N values
-  EXPECT_GE(cost.words, gathered);
-  EXPECT_LE(cost.words, gathered + kEvenNnz * kPairBytes + p * 4);  // and at most k pairs more
+  // (P−1)/P·N values in the allgather, and (P−1)/P·k pairs in the split before it.
+  const std::uint64_t gathered = (kEvenDimension - kEvenDimension / p) * 4, split = (p - 1) * kEvenNnz / p * kPairBytes;
+  const std::uint64_t rounding = is_power_of_two(ranks) ? 0 : 2 * p * kPairBytes;
+  EXPECT_NEAR(static_cast<double>(cost.words), static_cast<double>(gathered + split), static_cast<double>(rounding));
 }
 
 TEST_P(OnRanks, dense_rows_cost_what_the_textbooks_say) {
@@ -169,29 +173,130 @@ TEST(PortModel, computation_takes_time) {
   SimOptions sim;
   sim.profile = {.alpha_seconds = 0, .beta_seconds_per_byte = 0, .gamma_sparse_seconds = 1, .gamma_dense_seconds = 0};
   const auto inputs = make_inputs(2, {.dimension = 1000, .nnz = 100});
-  EXPECT_EQ(run_in_simulation(OperationKind::allreduce, inputs, {.algorithm = "ssar_recursive_double"}, sim).seconds, 200);
+  EXPECT_EQ(run_in_simulation(OperationKind::allreduce, inputs, {.algorithm = "ssar_recursive_double"}, sim).seconds,
+            200);
+}
+
+/// A call with uniform inputs on one of the networks that the papers measured.
+struct SimulatedCall {
+  std::string_view network;
+  int ranks;
+  double density;
+  std::uint64_t dimension = 1u << 22;
+  std::string_view index_coding = kAuto;
+  ValueCodec value_coding = {};
+
+  SimOptions sim() const {
+    const Network wires = preset_network(network);
+    return {.profile = wires.profile(), .network = wires};
+  }
+  std::uint64_t nnz() const { return static_cast<std::uint64_t>(density * static_cast<double>(dimension)); }
+  double seconds_of(const Algorithm& row) const {
+    const AnyStream input = AnyStream::phantom(ValueType::f32, dimension, {0, dimension}, Layout::sparse, nnz());
+    const std::vector<AnyStream> inputs(static_cast<std::size_t>(ranks), input);
+    const CallOptions options{.algorithm = row.name, .index_coding = index_coding, .value_coding = value_coding};
+    const SimRun run = run_in_simulation(OperationKind::allreduce, inputs, options, sim());
+    expect_no_errors(run.errors);
+    return run.seconds;
+  }
+  CostInput input() const {
+    CostInput input{.ranks = ranks, .dimension = static_cast<double>(dimension), .nnz = static_cast<double>(nnz())};
+    input.index_coding = index_coding;
+    input.coded_value_bytes = coded_value_bytes(value_coding, ValueType::f32);
+    input.layout_value_bytes = layout_value_bytes(value_coding, ValueType::f32);
+    input.nodes = ranks;
+    input.profile = sim().profile;
+    input.result_nnz = input.union_of(ranks);
+    return input;
+  }
+  bool can_serve(const Algorithm& row) const {
+    return tulle::can_serve(row, {.coded_values = value_coding.coding != ValueCoding::raw});
+  }
+};
+
+std::string text_of(const SimulatedCall& call) {
+  std::ostringstream text;
+  text << call.network << ", P = " << call.ranks << ", density " << call.density << ", indices " << call.index_coding
+       << ", values " << to_string(call.value_coding);
+  return text.str();
+}
+
+std::vector<SimulatedCall> simulated_calls() {
+  std::vector<SimulatedCall> calls;
+  for (const std::string_view network : {"gige", "ib_fdr", "aries"}) {
+    for (const int ranks : {2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 23, 32}) {
+      for (const double density : {1e-5, 1e-4, 1e-3, 0.01, 0.03, 0.12, 0.2, 0.6}) {
+        for (const std::string_view coding : {kAuto, std::string_view("raw")}) {
+          calls.push_back({network, ranks, density});
+          calls.back().index_coding = coding;
+          calls.push_back(calls.back());
+          calls.back().value_coding = parse_value_codec("qsgd:bits=4");
+        }
+      }
+    }
+  }
+  return calls;
+}
+
+bool folds(std::string_view row) {
+  return row == "ssar_recursive_double" || row == "dense_recursive_double" || row == "dense_rabenseifner";
+}
+
+// Costs count 0.3 α, a processor's share, for each message of a split after the first, and no headers; the simulator
+// the other way round.
+double allowed_for_messages(const SimulatedCall& call, std::string_view row) {
+  const bool splits = row.find("split") != row.npos || row == "two_level";
+  return splits ? 0.3 * call.sim().profile.alpha_seconds * (call.ranks - 2) : 0;
+}
+
+TEST(CostFunctions, are_the_simulators_seconds) {
+  for (const SimulatedCall& call : simulated_calls()) {
+    for (const Algorithm* row : rows_of(OperationKind::allreduce)) {
+      if (!call.can_serve(*row)) continue;
+      const double simulated = call.seconds_of(*row), cost = row->cost_seconds(call.input());
+      // Ranks that fold into a partner arrive late, at ports that others use: costs know only the usual case.
+      const double slack = folds(row->name) && !is_power_of_two(call.ranks) ? 1.3 : 1.1;
+      const double messages = allowed_for_messages(call, row->name);
+      EXPECT_TRUE(cost < slack * simulated + messages && simulated < slack * cost)
+          << row->name << " on " << text_of(call) << ": cost " << cost << ", simulated " << simulated;
+    }
+  }
 }
 
 TEST(CostFunctions, rank_the_rows_as_the_simulator_does) {
-  // On a slow network the model must find the row that the simulator finds fastest, or one within a fifth of it.
-  SimOptions sim;
-  sim.profile = {.alpha_seconds = 3e-5, .beta_seconds_per_byte = 8e-9};
-  for (const int ranks : {2, 4, 8, 16}) {
-    for (const double density : {0.0001, 0.001, 0.01, 0.1, 0.6}) {
-      SCOPED_TRACE(::testing::Message() << "P = " << ranks << ", density = " << density);
-      constexpr std::uint64_t kDimension = 1u << 18;
-      const auto nnz = static_cast<std::uint64_t>(density * kDimension);
-      const auto inputs = make_inputs(ranks, {.dimension = kDimension, .nnz = nnz});
-      double best = 1e9, chosen = 0;
-      const SimRun by_auto = run_in_simulation(OperationKind::allreduce, inputs, {.density = density}, sim);
-      for (const Algorithm* row : rows_of(OperationKind::allreduce)) {
-        const double seconds = run_in_simulation(row->kind, inputs, {.algorithm = row->name}, sim).seconds;
-        best = std::min(best, seconds);
-        if (row->name == by_auto.outcomes[0].algorithm) chosen = seconds;
-      }
-      EXPECT_LE(chosen, 1.2 * best) << "auto chose " << by_auto.outcomes[0].algorithm;
+  // The model must find the row that the simulator finds fastest, or one within a tenth of it; within a quarter where
+  // latency decides, of which the simulator has less.
+  for (const SimulatedCall& call : simulated_calls()) {
+    const RowNeeds needs{.coded_values = call.value_coding.coding != ValueCoding::raw};
+    double best = 1e9;
+    for (const Algorithm* row : rows_of(OperationKind::allreduce)) {
+      if (call.can_serve(*row)) best = std::min(best, call.seconds_of(*row));
     }
+    const Algorithm& chosen = choose(needs, call.input());
+    const double slack = best < 10 * call.sim().profile.alpha_seconds ? 1.25 : 1.1;
+    EXPECT_LE(call.seconds_of(chosen), slack * best) << "auto chose " << chosen.name << " on " << text_of(call);
   }
+}
+
+// Dense blocks land in their place in the result, and joining them takes nothing: the wire, k pairs at γs and one
+// block at γd are all that there is.
+TEST(CostFunctions, know_that_blocks_which_lie_in_their_place_are_not_copied) {
+  const SimulatedCall call{"aries", 8, 1e-4, 1u << 24};
+  const Profile profile = call.sim().profile;
+  const double wire = 7.0 / 8 * 0x1p24 * 4 * profile.beta_seconds_per_byte;
+  const double computing = 0x1p24 / 8 * profile.gamma_dense_seconds;
+  EXPECT_NEAR(call.seconds_of(find_algorithm(OperationKind::allreduce, "dsar_split_allgather")), wire + computing,
+              5e-5);
+}
+
+// 247 ms where the switch to dense looked at raw values, against 116 for the row that is always dense.
+TEST(CostFunctions, know_the_switch_of_coded_sums) {
+  SimulatedCall call{"gige", 8, 0.05, 1u << 24};
+  call.index_coding = "raw";
+  call.value_coding = parse_value_codec("qsgd:bits=4");
+  const double ssar = call.seconds_of(find_algorithm(OperationKind::allreduce, "ssar_split_allgather"));
+  const double dsar = call.seconds_of(find_algorithm(OperationKind::allreduce, "dsar_split_allgather"));
+  EXPECT_LE(ssar, 1.06 * dsar);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include "stream/synthetic.hpp"
 #include "tulle/collectives/collectives.hpp"
 #include "tulle/comm/sim.hpp"
-#include "tulle/stream/reduce.hpp"
+#include "tulle/stream/reduction.hpp"
 
 namespace tulle::testing {
 
@@ -79,8 +79,8 @@ std::vector<V> serial_reduction(const std::vector<AnyStream>& inputs, const Op& 
 
 /// Integers must be equal; sums of floats may differ by the rounding of any order of summation.
 template <class V>
-void expect_equals_serial(const std::vector<V>& got, const std::vector<V>& expected, const std::vector<double>& magnitudes,
-                          std::size_t ranks) {
+void expect_equals_serial(const std::vector<V>& got, const std::vector<V>& expected,
+                          const std::vector<double>& magnitudes, std::size_t ranks) {
   ASSERT_EQ(got.size(), expected.size());
   for (std::size_t i = 0; i < got.size(); ++i) {
     const double difference = std::abs(static_cast<double>(got[i]) - static_cast<double>(expected[i]));

@@ -11,12 +11,11 @@ class EveryRow : public ::testing::TestWithParam<std::tuple<const Algorithm*, in
   CallOptions options() const { return {.algorithm = row().name, .root = ranks() - 1}; }
 };
 
-INSTANTIATE_TEST_SUITE_P(Registry, EveryRow,
-                         ::testing::Combine(::testing::ValuesIn(rows_on_messages()), ::testing::ValuesIn(rank_counts())),
-                         [](const auto& info) {
-                           return std::string(std::get<0>(info.param)->name) + "_on_" +
-                                  std::to_string(std::get<1>(info.param)) + "_ranks";
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Registry, EveryRow, ::testing::Combine(::testing::ValuesIn(rows_on_messages()), ::testing::ValuesIn(rank_counts())),
+    [](const auto& info) {
+      return std::string(std::get<0>(info.param)->name) + "_on_" + std::to_string(std::get<1>(info.param)) + "_ranks";
+    });
 
 std::vector<std::uint64_t> nnz_choices(std::uint64_t dimension) {
   std::vector<std::uint64_t> choices = {0, 1};
@@ -81,7 +80,13 @@ TEST_P(EveryRow, takes_dense_contributions) {
 }
 
 TEST_P(EveryRow, knows_every_op) {
-  const Op ops[] = {Op::sum(), Op::prod(), Op::min(), Op::max(), Op::bit_and(), Op::bit_or(), Op::bit_xor(),
+  const Op ops[] = {Op::sum(),
+                    Op::prod(),
+                    Op::min(),
+                    Op::max(),
+                    Op::bit_and(),
+                    Op::bit_or(),
+                    Op::bit_xor(),
                     Op::user<std::int32_t>("saturating_sum", 0, [](std::int32_t a, std::int32_t b) {
                       return std::clamp(a + b, -100, 100);
                     })};
@@ -97,8 +102,7 @@ TEST_P(EveryRow, knows_every_op) {
 }
 
 TEST_P(EveryRow, does_not_depend_on_timing) {
-  const auto inputs = make_inputs(
-      ranks(), {.dimension = 2000, .nnz = 150, .values = SyntheticValues::gaussian_like});
+  const auto inputs = make_inputs(ranks(), {.dimension = 2000, .nnz = 150, .values = SyntheticValues::gaussian_like});
   const SimRun calm = run_in_simulation(row().kind, inputs, options());
   expect_no_errors(calm.errors);
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
@@ -113,7 +117,8 @@ TEST_P(EveryRow, does_not_depend_on_timing) {
 
 class EveryType : public ::testing::TestWithParam<std::tuple<const Algorithm*, ValueType>> {};
 INSTANTIATE_TEST_SUITE_P(Registry, EveryType,
-                         ::testing::Combine(::testing::ValuesIn(rows_on_messages()), ::testing::ValuesIn(kAllValueTypes)),
+                         ::testing::Combine(::testing::ValuesIn(rows_on_messages()),
+                                            ::testing::ValuesIn(kAllValueTypes)),
                          [](const auto& info) {
                            return std::string(std::get<0>(info.param)->name) + "_of_" +
                                   std::string(to_string(std::get<1>(info.param)));
@@ -154,8 +159,8 @@ TEST(HugeDimensions, are_exact_in_sparse_rows_and_refused_by_dense_ones) {
   constexpr std::uint64_t kDimension = (std::uint64_t{1} << 33) + 5;
   std::vector<AnyStream> inputs;
   for (int rank = 0; rank < 5; ++rank) {
-    const std::uint64_t indices[] = {(1u << 24) + 1, (std::uint64_t{1} << 31) + 1, (std::uint64_t{1} << 32) + 1 +
-                                     static_cast<std::uint64_t>(rank), kDimension - 1};
+    const std::uint64_t indices[] = {(1u << 24) + 1, (std::uint64_t{1} << 31) + 1,
+                                     (std::uint64_t{1} << 32) + 1 + static_cast<std::uint64_t>(rank), kDimension - 1};
     const std::int64_t values[] = {1, 2, 3, 4};
     inputs.push_back(Stream<std::int64_t>::from_sorted<std::uint64_t>(kDimension, indices, values));
   }
@@ -195,12 +200,12 @@ TEST(LongVectors, that_travel_in_several_segments_are_summed_and_their_contribut
 TEST(SparseAllgather, concatenates_streams_that_follow_one_another) {
   std::vector<AnyStream> inputs;
   for (std::uint32_t rank = 0; rank < 7; ++rank) {
-    const std::vector<std::uint32_t> indices = rank == 3 ? std::vector<std::uint32_t>{}
-                                                         : std::vector<std::uint32_t>{10 * rank, 10 * rank + 9};
+    const std::vector<std::uint32_t> indices =
+        rank == 3 ? std::vector<std::uint32_t>{} : std::vector<std::uint32_t>{10 * rank, 10 * rank + 9};
     const std::vector<float> values(indices.size(), 1.5f);
     inputs.push_back(Stream<float>::from_sorted<std::uint32_t>(70, indices, values));
   }
-  const SimRun run = run_in_simulation(OperationKind::allgather, inputs);
+  const SimRun run = run_in_simulation(OperationKind::allgather, inputs, {.index_coding = "raw"});
   expect_no_errors(run.errors);
   expect_correct<float>(OperationKind::allgather, inputs, run.outcomes, {});
   EXPECT_EQ(run.outcomes[0].stream.nnz(), 12u);

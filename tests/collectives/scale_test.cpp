@@ -12,8 +12,8 @@ void run_and_check(std::string_view algorithm, const std::vector<AnyStream>& inp
   SimWorld world({.ranks = kRanks});
   int checked = 0;
   world.run([&](Communicator& communicator) -> Task<> {
-    auto request = iallreduce(communicator, inputs[static_cast<std::size_t>(communicator.rank())],
-                              {.algorithm = algorithm});
+    auto request =
+        iallreduce(communicator, inputs[static_cast<std::size_t>(communicator.rank())], {.algorithm = algorithm});
     const Outcome outcome = co_await request;
     EXPECT_EQ(outcome.stream.nnz(), expected_nnz);
     EXPECT_EQ(outcome.contributed, kRanks * 1000u);
@@ -40,7 +40,8 @@ TEST(AThousandRanks, of_split_allgather_without_data) {
                    {.algorithm = "ssar_split_allgather"});
     const Outcome outcome = co_await request;
     EXPECT_TRUE(outcome.stream.is_phantom());
-    // 1024 sets of 1000 out of 2^24: 993,000 distinct indices are expected; rounding a block's to whole ones costs some.
+    // 1024 sets of 1000 out of 2^24: 993,000 distinct indices are expected; rounding a block's to whole ones costs
+    // some.
     EXPECT_NEAR(static_cast<double>(outcome.stream.nnz()), 993000.0, 20000.0);
   });
 }
@@ -50,8 +51,8 @@ TEST(Phantom, runs_every_row_and_sends_what_real_data_would) {
   for (const Algorithm* row : rows_on_messages()) {
     SCOPED_TRACE(row->name);
     const auto real = make_inputs(8, {.dimension = kSmall, .nnz = 2000});
-    const std::vector<AnyStream> lengths(
-        8, AnyStream::phantom(ValueType::f32, kSmall, {0, kSmall}, Layout::sparse, 2000));
+    const std::vector<AnyStream> lengths(8,
+                                         AnyStream::phantom(ValueType::f32, kSmall, {0, kSmall}, Layout::sparse, 2000));
     const SimRun with_data = run_in_simulation(row->kind, real, {.algorithm = row->name});
     const SimRun without = run_in_simulation(row->kind, lengths, {.algorithm = row->name});
     expect_no_errors(with_data.errors);

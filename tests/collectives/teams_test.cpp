@@ -95,6 +95,30 @@ TEST(TeamGatherController, stays_between_all_alike_and_none_alike) {
   EXPECT_EQ(state.h, 100);  // k/P
 }
 
+// Calls until h stays within a tenth of where `grows_by · h` values are the target.
+int calls_to_settle(TeamGatherState state, double grows_by) {
+  int last_away = 0;
+  for (int call = 1; call <= 2000; ++call) {
+    update(state, grows_by * state.h);
+    if (std::abs(grows_by * state.h - state.target) > 0.1 * state.target) last_away = call;
+  }
+  return last_away;
+}
+
+TEST(TeamGatherController, does_not_wind_up_while_it_stands_at_an_end) {
+  TeamGatherState fresh;
+  prepare(fresh, 1200, 12, 3);
+  for (const double grows_by : {1.0, 1000.0}) {
+    for (const int calls : {50, 500, 5000}) {
+      TeamGatherState wound = fresh;
+      settle(wound, grows_by, calls);
+      EXPECT_LE(std::abs(wound.step), 0.01 * (wound.most_h - wound.least_h));
+      EXPECT_LE(calls_to_settle(wound, 6), 40) << "after " << calls;
+    }
+  }
+  EXPECT_LE(calls_to_settle(fresh, 6), 40);
+}
+
 TEST(TeamGatherController, starts_anew_when_the_task_changes) {
   TeamGatherState state;
   prepare(state, 1200, 12, 3);
@@ -104,6 +128,35 @@ TEST(TeamGatherController, starts_anew_when_the_task_changes) {
   EXPECT_EQ(state.h, learned);
   prepare(state, 2400, 12, 3);
   EXPECT_EQ(state.h, 200);
+}
+
+// Fewer values than half the teams: a team's share of them rounds to none.
+TEST(BSag, delivers_something_in_every_call) {
+  struct Shape {
+    int ranks, teams;
+    std::uint64_t k;
+  };
+  for (const Shape& shape : {Shape{8, 8, 1}, Shape{8, 8, 3}, Shape{16, 8, 2}, Shape{12, 6, 2}, Shape{8, 4, 1}}) {
+    SCOPED_TRACE(::testing::Message() << "P = " << shape.ranks << ", d = " << shape.teams << ", k = " << shape.k);
+    const auto gradients = make_accumulators<double>(shape.ranks, 24);
+    auto accumulators = gradients;
+    std::vector<AlgorithmState> states(static_cast<std::size_t>(shape.ranks));
+    std::set<std::uint64_t> seen;
+    for (std::uint64_t step = 0; step < 200; ++step) {
+      const SimRun run = reduce_accumulators(
+          OperationKind::allreduce, accumulators,
+          {.algorithm = "spardl", .k = shape.k, .teams = shape.teams, .team_gather = "b_sag", .step = step}, &states);
+      expect_no_errors(run.errors);
+      const AnyStream& result = run.outcomes[0].stream;
+      EXPECT_GE(result.nnz(), 1u) << "step " << step;
+      EXPECT_LE(result.nnz(), shape.k);
+      for (std::uint64_t i = 0; i < result.nnz(); ++i) seen.insert(result.index_at(i));
+      for (std::size_t rank = 0; rank < accumulators.size(); ++rank) {
+        for (std::size_t i = 0; i < 24; ++i) accumulators[rank][i] += gradients[rank][i];
+      }
+    }
+    EXPECT_GE(seen.size(), 8u) << "always the same";
+  }
 }
 
 TEST(BSag, delivers_about_k_once_its_controller_has_settled_and_after_a_change) {

@@ -1,8 +1,8 @@
 // survivors killed|stopped|dimension FILE: the last rank of a job dies, stops or disagrees while the others reduce.
 //
-// Every rank that is left appends "survivor R: KIND: message" to FILE once it has its error; standard output may be gone
-// by then with the launcher. Ends without MPI_Finalize, which
-// would wait for the dead; rank 0 first puts an end to a stopped rank, so that the launcher does not wait for it.
+// Every rank that is left appends "survivor R: KIND: message" to FILE once it has its error; standard output may be
+// gone by then with the launcher. Ends without MPI_Finalize, which would wait for the dead; rank 0 first puts an end to
+// a stopped rank, so that the launcher does not wait for it.
 #include <fcntl.h>
 #include <mpi.h>
 #include <signal.h>

@@ -24,21 +24,35 @@ std::string hex(std::span<const std::byte> bytes) {
 
 MessageHeader example_header() {
   MessageHeader header;
-  header.context = 0x0102;
-  header.sequence = 0x03040506;
-  header.step = 0x0708;
+  header.context = {.allocator = 0x010203, .slot = 0x0405, .generation = 0x0607};
+  header.epoch = 0x0809;
+  header.channel = 0x0a0b0c;
+  header.sequence = 0x212223242526;
+  header.step = 0x2728;
   header.fingerprint = 0x1112131415161718;
+  header.last_call = 0x31323334;
   return header;
 }
 
 TEST(MessageHeader, has_the_documented_bytes) {
   const Segments segments{bytes_of("abc"), bytes_of("defgh")};
   const Buffer head = encode_message_head(example_header(), segments);
-  // magic version kind flags | context segments | sequence | step | payload_bytes | fingerprint
-  EXPECT_EQ(hex(head.bytes().first(28)), "54010100" "02010200" "06050403" "0807" "080000000000" "1817161514131211");
-  // then the header's checksum and the table of lengths
-  EXPECT_EQ(hex(head.bytes().subspan(32)), "0300000000000000" "0500000000000000");
-  EXPECT_EQ(head.size(), 48u);
+  EXPECT_EQ(hex(head.bytes().first(48)),
+            "54020100"  // magic, version, kind, flags
+            "02002827"  // segments, step
+            "030201"
+            "0504"  // context: allocator, slot,
+            "0706"
+            "0908"              // generation; epoch
+            "0c0b0a"            // channel
+            "262524232221"      // sequence
+            "080000000000"      // payload_bytes
+            "1817161514131211"  // fingerprint
+            "34333231"          // last_call
+            "4a3d5584");        // header_checksum
+  EXPECT_EQ(hex(head.bytes().subspan(48)),
+            "0300000000000000"
+            "0500000000000000");  // the table of lengths
 }
 
 TEST(MessageHeader, comes_back_as_it_was) {

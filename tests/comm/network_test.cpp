@@ -17,7 +17,7 @@ struct Sending {
 };
 
 // A message of `payload` bytes on the wire: header, one length, the bytes.
-constexpr double wire_bytes(double payload) { return 32 + 8 + payload; }
+constexpr double wire_bytes(double payload) { return 48 + 8 + payload; }
 
 // α is 1000 s and β 1 s a byte between nodes, 10 s and 1/4 s inside.
 Network slow_network() {
@@ -50,8 +50,7 @@ Arrived run_sendings(int ranks, const Network& network, const std::vector<Sendin
     }
   };
   world.run([&](Communicator& communicator) -> Task<> {
-    auto operation = communicator.engine()->start(communicator.context(), CallSignature{}, 1e6, false,
-                                                  [&](Operation& started) { return body(started); });
+    auto operation = communicator.start({.deadline_seconds = 1e6}, [&](Operation& started) { return body(started); });
     co_await Engine::Finished(operation);
   });
   return {world.elapsed_seconds(), world.totals()};
@@ -70,8 +69,8 @@ std::string error_of(const Network& network, int ranks) {
 TEST(Network, that_is_flat_queues_messages_at_the_receiver) {
   const Arrived run = run_sendings(3, slow_network(), {{0, 2, 60}, {1, 2, 60}});
   EXPECT_EQ(run.seconds, 1000 + 2 * wire_bytes(60));
-  EXPECT_EQ(run.totals.busiest_port_bytes, 200u);
-  EXPECT_EQ(run.totals.busiest_port_seconds, 200);
+  EXPECT_EQ(run.totals.busiest_port_bytes, 232u);
+  EXPECT_EQ(run.totals.busiest_port_seconds, 232);
 }
 
 TEST(Network, inside_a_node_has_an_alpha_and_a_beta_of_its_own) {
@@ -104,8 +103,7 @@ TEST(Network, a_shared_port_serves_who_comes_first_and_not_who_is_simulated_firs
     arrivals[static_cast<std::size_t>(operation.rank())] = operation.seconds();
   };
   world.run([&](Communicator& communicator) -> Task<> {
-    auto operation = communicator.engine()->start(communicator.context(), CallSignature{}, 1e6, false,
-                                                  [&](Operation& started) { return body(started); });
+    auto operation = communicator.start({.deadline_seconds = 1e6}, [&](Operation& started) { return body(started); });
     co_await Engine::Finished(operation);
   });
   EXPECT_EQ(arrivals[3], 1000 + wire_bytes(60));      // rank 1 sends at 0
@@ -137,7 +135,7 @@ TEST(FatTree, queues_messages_between_leaves_at_too_few_uplinks) {
   EXPECT_EQ(run_sendings(8, fat_tree(1), across).seconds, 1000 + wire_bytes(60));
   EXPECT_EQ(run_sendings(8, fat_tree(2), across).seconds, 1000 + 2 * wire_bytes(60));
   EXPECT_EQ(run_sendings(8, fat_tree(4), across).seconds, 1000 + 4 * wire_bytes(60));
-  EXPECT_EQ(run_sendings(8, fat_tree(4), across).totals.busiest_port_bytes, 400u);
+  EXPECT_EQ(run_sendings(8, fat_tree(4), across).totals.busiest_port_bytes, 464u);
 }
 
 TEST(FatTree, leaves_messages_inside_a_leaf_alone) {
@@ -180,8 +178,7 @@ TEST(Straggler, computes_slower_than_the_others) {
       ends[static_cast<std::size_t>(operation.rank())] = operation.seconds();
       co_return;
     };
-    auto operation = communicator.engine()->start(communicator.context(), CallSignature{}, 1e6, false,
-                                                  [&](Operation& started) { return body(started); });
+    auto operation = communicator.start({.deadline_seconds = 1e6}, [&](Operation& started) { return body(started); });
     co_await Engine::Finished(operation);
   });
   EXPECT_EQ(ends, (std::vector<double>{50, 350}));

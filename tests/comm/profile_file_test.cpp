@@ -105,8 +105,17 @@ TEST(ProfileFile, names_the_file_and_the_field_that_is_wrong) {
   }
 }
 
+TEST(ProfileFile, refuses_exchanges_that_are_faster_than_rings) {
+  MeasuredProfile measured = sample();
+  measured.first_quartile.exchange_factor = 0.5;
+  const std::string text = profile_text(measured);
+  const std::string told = error_of([&] { parse_profile(text, "net.json"); });
+  EXPECT_NE(told.find("exchange_factor' is below 1"), std::string::npos) << told;
+}
+
 TEST(ProfileFile, refuses_fields_that_nobody_knows) {
-  const std::string told = error_of([] { parse_profile(text_with("\"mpi\": ", "\"color\": 1, \"mpi\": "), "net.json"); });
+  const std::string told =
+      error_of([] { parse_profile(text_with("\"mpi\": ", "\"color\": 1, \"mpi\": "), "net.json"); });
   EXPECT_NE(told.find("'color' is not known"), std::string::npos) << told;
 }
 

@@ -38,6 +38,26 @@ TEST(CallSignature, has_another_fingerprint_whichever_field_differs) {
   EXPECT_TRUE(differs([](CallSignature& s) { s.dimension = (std::uint64_t{1} << 40) + 1000; }));
 }
 
+// Two hashes in 4096 look alike in one call. Ranks that go on differing must not look alike in the next ones too.
+TEST(CallSignature, tells_options_apart_by_one_of_the_next_calls_at_the_latest) {
+  constexpr std::uint32_t kHashes = 100'000;
+  std::uint32_t alike_once = 0, alike_twice = 0;
+  CallSignature mine = example(), theirs = example();
+  const auto look_alike_in = [&](std::uint64_t sequence) {
+    mine.sequence = theirs.sequence = sequence;
+    return mine.fingerprint() == theirs.fingerprint();
+  };
+  mine.options_hash = 0x89ABCDEF;
+  for (std::uint32_t i = 1; i <= kHashes; ++i) {
+    theirs.options_hash = mine.options_hash ^ (i * 0x01000193u);
+    alike_once += look_alike_in(7);
+    alike_twice += look_alike_in(7) && (look_alike_in(8) || look_alike_in(1'000'000));
+  }
+  EXPECT_GT(alike_once, 0u);
+  EXPECT_LT(alike_once, 2 * kHashes / 4096);
+  EXPECT_LT(alike_twice, 3u);
+}
+
 TEST(CallSignature, tells_large_dimensions_apart) {
   CallSignature a = example(), b = example();
   a.dimension = std::uint64_t{1} << 40;

@@ -28,12 +28,12 @@ std::string text_of(const Incoming& message) {
 using Body = std::function<Task<>(Operation&)>;
 
 // Runs `body` as an operation of its own on every rank that `takes_part`.
-Program operation_of(const Body& body, std::function<bool(int)> takes_part = [](int) { return true; },
-                     double deadline_seconds = 1) {
+Program operation_of(
+    const Body& body, std::function<bool(int)> takes_part = [](int) { return true; }, double deadline_seconds = 1) {
   return [=, &body](Communicator& communicator) -> Task<> {
     if (!takes_part(communicator.rank())) co_return;
-    auto operation = communicator.engine()->start(communicator.context(), signature_for(1), deadline_seconds, false,
-                                                  [&](Operation& started) { return body(started); });
+    auto operation = communicator.start({.signature = signature_for(1), .deadline_seconds = deadline_seconds},
+                                        [&](Operation& started) { return body(started); });
     co_await Engine::Finished(operation);
   };
 }
@@ -57,9 +57,10 @@ TEST(Simulation, takes_alpha_plus_beta_times_bytes_for_a_message) {
       EXPECT_EQ(text_of(message), "0123456789");
     }
   };
-  world.run(operation_of(body, [](int) { return true; }, 1000));
-  EXPECT_EQ(world.elapsed_seconds(), 100 + 32 + 8 + 10);  // header, one length, ten bytes
-  EXPECT_EQ(world.totals().bytes, 50u);
+  world.run(operation_of(
+      body, [](int) { return true; }, 1000));
+  EXPECT_EQ(world.elapsed_seconds(), 100 + 48 + 8 + 10);  // header, one length, ten bytes
+  EXPECT_EQ(world.totals().bytes, 66u);
 }
 
 TEST(Simulation, gives_the_same_run_for_the_same_seed) {
@@ -73,7 +74,8 @@ TEST(Simulation, gives_the_same_run_for_the_same_seed) {
         order += text_of(message);
       }
     };
-    world.run(operation_of(body, [](int) { return true; }, 10));
+    world.run(operation_of(
+        body, [](int) { return true; }, 10));
     return order;
   };
   EXPECT_EQ(order_of_arrival(1), order_of_arrival(1));
@@ -111,10 +113,9 @@ TEST(Operation, keeps_messages_of_operations_that_are_not_started_yet) {
 
 TEST(Operation, past_its_deadline_names_the_step_and_the_peer) {
   SimWorld world({.ranks = 3});
-  const Body body = [](Operation& operation) -> Task<> {
-    co_await operation.receive(2, 7);
-  };
-  const auto errors = world.try_run(operation_of(body, [](int rank) { return rank < 2; }, 0.5));
+  const Body body = [](Operation& operation) -> Task<> { co_await operation.receive(2, 7); };
+  const auto errors = world.try_run(operation_of(
+      body, [](int rank) { return rank < 2; }, 0.5));
   const std::string message = error_of(errors[0], ErrorKind::deadline);
   EXPECT_NE(message.find("rank 0"), std::string::npos) << message;
   EXPECT_NE(message.find("within 0.5 s"), std::string::npos) << message;
@@ -145,8 +146,8 @@ TEST(Operation, with_another_fingerprint_shows_both_sides) {
       operation.send(1 - operation.rank(), 0, {}, 0);
       co_await operation.receive(1 - operation.rank(), 0);
     };
-    auto operation = communicator.engine()->start(communicator.context(), signature_for(dimension), 1, false,
-                                                  [&](Operation& started) { return body(started); });
+    auto operation = communicator.start({.signature = signature_for(dimension), .deadline_seconds = 1},
+                                        [&](Operation& started) { return body(started); });
     co_await Engine::Finished(operation);
   };
   for (const auto& error : world.try_run(program)) {
@@ -211,8 +212,8 @@ TEST(Split, in_flight_twice_gives_two_communicators) {
     Communicator whole = co_await second;
     EXPECT_NE(halves.context()->id, whole.context()->id);
     for (const Communicator& part : {halves, whole}) {
-      auto operation = part.engine()->start(part.context(), signature_for(1), 1, false,
-                                            [&](Operation& started) { return exchange(started); });
+      auto operation = part.start({.signature = signature_for(1), .deadline_seconds = 1},
+                                  [&](Operation& started) { return exchange(started); });
       co_await Engine::Finished(operation);
     }
   });
@@ -232,8 +233,8 @@ TEST(Split, parts_fail_by_themselves) {
     auto request = communicator.isplit(communicator.rank() % 2);
     Communicator part = co_await request;
     const Body& body = communicator.rank() % 2 == 0 ? failing : fine;
-    auto operation = part.engine()->start(part.context(), signature_for(1), 1, false,
-                                          [&](Operation& started) { return body(started); });
+    auto operation = part.start({.signature = signature_for(1), .deadline_seconds = 1},
+                                [&](Operation& started) { return body(started); });
     co_await Engine::Finished(operation);
   });
   EXPECT_TRUE(errors[0] && errors[2]);

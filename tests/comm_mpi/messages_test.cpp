@@ -40,18 +40,18 @@ TEST_P(MpiMessageShapes, ArriveAsTheyWereSent) {
   shift(communicator, GetParam());
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Shapes, MpiMessageShapes,
-    testing::Values(std::vector<std::size_t>{},                                   // no segment
-                    std::vector<std::size_t>{0},                                  // an empty one
-                    std::vector<std::size_t>{1},                                  //
-                    std::vector<std::size_t>{100, 3, 0, 17},                      // with padding
-                    std::vector<std::size_t>{kThreshold - 1},                     // the largest in an envelope
-                    std::vector<std::size_t>{kThreshold},                         // the smallest detached
-                    std::vector<std::size_t>{kThreshold + 1},                     //
-                    std::vector<std::size_t>{5'000'000},                          //
-                    std::vector<std::size_t>{5'000'000, 7, 1'000'003, 0, 9},      // detached before others
-                    std::vector<std::size_t>{24, 400'000, kThreshold - 1, 400'000}));
+INSTANTIATE_TEST_SUITE_P(Shapes, MpiMessageShapes,
+                         testing::Values(std::vector<std::size_t>{},                // no segment
+                                         std::vector<std::size_t>{0},               // an empty one
+                                         std::vector<std::size_t>{1},               //
+                                         std::vector<std::size_t>{100, 3, 0, 17},   // with padding
+                                         std::vector<std::size_t>{kThreshold - 1},  // the largest in an envelope
+                                         std::vector<std::size_t>{kThreshold},      // the smallest detached
+                                         std::vector<std::size_t>{kThreshold + 1},  //
+                                         std::vector<std::size_t>{5'000'000},       //
+                                         std::vector<std::size_t>{5'000'000, 7, 1'000'003, 0,
+                                                                  9},  // detached before others
+                                         std::vector<std::size_t>{24, 400'000, kThreshold - 1, 400'000}));
 
 TEST(MpiMessages, AThousandSegmentsArriveAsTheyWereSent) {
   TULLE_NEEDS_RANKS(2);
@@ -89,11 +89,13 @@ TEST(MpiMessages, ADetachedSegmentIsReceivedWhereTheOperationWantsIt) {
   run_operation(communicator, [&](Operation& operation) -> Task<> {
     const Buffer block = Buffer::allocate(3 * bytes);
     std::vector<std::size_t> asked;
-    operation.land_with([&](Step, std::span<const Buffer> arrived, std::size_t segment, std::uint64_t size) {
-      EXPECT_EQ(arrived.front().size(), 16u);  // the segments before it are there to decide by
-      asked.push_back(segment);
-      return size == bytes ? block.slice(bytes, bytes) : Buffer::allocate(size - 1);  // of no use, and not used
-    });
+    const Operation::Landing landing(
+        operation, [&](Step, std::span<const Buffer> arrived, std::size_t segment, std::uint64_t size) {
+          EXPECT_EQ(arrived.front().size(), 16u);  // the segments before it are there to decide by
+          EXPECT_TRUE(std::ranges::all_of(arrived.subspan(1), &Buffer::empty));  // and those to come are not
+          asked.push_back(segment);
+          return size == bytes ? block.slice(bytes, bytes) : Buffer::allocate(size - 1);  // of no use, and not used
+        });
     const std::vector<std::size_t> lengths = {16, bytes, bytes + 1};
     // The landing is in place on all ranks before anything large is sent.
     operation.send(left_of(operation), 0, {}, 0);
@@ -110,13 +112,17 @@ TEST(MpiMessages, StepsMayBeReceivedInAnotherOrderThanSent) {
   TULLE_NEEDS_RANKS(2);
   Communicator communicator = test_communicator();
   run_operation(communicator, [](Operation& operation) -> Task<> {
-    const auto lengths_of = [](int step) { return std::vector<std::size_t>{step % 2 == 0 ? 50'000u * static_cast<unsigned>(step) : 10u}; };
+    const auto lengths_of = [](int step) {
+      return std::vector<std::size_t>{step % 2 == 0 ? 50'000u * static_cast<unsigned>(step) : 10u};
+    };
     for (int step = 9; step >= 0; --step) {
-      operation.send(right_of(operation), static_cast<Step>(step), pattern_segments(lengths_of(step), static_cast<std::uint64_t>(step)), 0);
+      operation.send(right_of(operation), static_cast<Step>(step),
+                     pattern_segments(lengths_of(step), static_cast<std::uint64_t>(step)), 0);
     }
     for (int step = 0; step < 10; ++step) {
       const Incoming incoming = co_await operation.receive(left_of(operation), static_cast<Step>(step));
-      EXPECT_TRUE(same_bytes(incoming.segments, pattern_segments(lengths_of(step), static_cast<std::uint64_t>(step)))) << step;
+      EXPECT_TRUE(same_bytes(incoming.segments, pattern_segments(lengths_of(step), static_cast<std::uint64_t>(step))))
+          << step;
     }
   });
 }
@@ -151,12 +157,11 @@ TEST(MpiMessages, ManyOperationsInFlightEndInAnyOrder) {
   const std::vector<std::vector<std::size_t>> shapes = {{1'000'000}, {8}, {200'000, 8}, {}, {3'000'000}, {70'000}};
   std::vector<std::shared_ptr<Operation>> operations;
   for (const auto& lengths : shapes) {
-    operations.push_back(communicator.engine()->start(communicator.context(), {}, 0, true, [&](Operation& operation) {
-      return shift_right(operation, lengths);
-    }));
+    operations.push_back(
+        communicator.start({.checksum = true}, [&](Operation& operation) { return shift_right(operation, lengths); }));
   }
   std::reverse(operations.begin(), operations.end());
-  for (const auto& operation : operations) communicator.engine()->wait(operation);
+  for (const auto& operation : operations) communicator.engine()->wait(*operation);
 }
 
 TEST(MpiMessages, SplitHalvesExchangeAmongThemselves) {

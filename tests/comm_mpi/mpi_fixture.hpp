@@ -24,9 +24,9 @@ inline Communicator test_communicator(const MpiOptions& options = {}) {
 /// Runs `body(operation)`, a coroutine, as one operation of all ranks.
 template <class Body>
 void run_operation(Communicator& communicator, Body body, const CallSignature& signature = {}) {
-  const auto operation = communicator.engine()->start(communicator.context(), signature, 0, false,
-                                                      [&](Operation& started) { return body(started); });
-  communicator.engine()->wait(operation);
+  const auto operation =
+      communicator.start({.signature = signature}, [&](Operation& started) { return body(started); });
+  communicator.engine()->wait(*operation);
 }
 
 /// The error that run_operation throws.
@@ -116,10 +116,10 @@ class MpiCommWitness {
 };
 
 /// A test that needs a peer is skipped in a job of one rank.
-#define TULLE_NEEDS_RANKS(count)                                           \
-  do {                                                                     \
-    int ranks_of_job = 0;                                                  \
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks_of_job);                          \
+#define TULLE_NEEDS_RANKS(count)                                          \
+  do {                                                                    \
+    int ranks_of_job = 0;                                                 \
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks_of_job);                         \
     if (ranks_of_job < (count)) GTEST_SKIP() << "needs " #count " ranks"; \
   } while (false)
 

@@ -1,7 +1,7 @@
 // The main function of tests that all ranks of an MPI job run together.
 //
-// Rank 0 prints as GoogleTest does; the others print only what fails, with their rank in front. A failure on any rank is
-// a failure of the job. TULLE_TEST_MPI_THREADS=funneled asks MPI for less than MPI_THREAD_MULTIPLE.
+// Rank 0 prints as GoogleTest does; the others print only what fails, with their rank in front. A failure on any rank
+// is a failure of the job. TULLE_TEST_MPI_THREADS=funneled asks MPI for less than MPI_THREAD_MULTIPLE.
 #include <gtest/gtest.h>
 #include <mpi.h>
 

@@ -105,7 +105,8 @@ TEST(MpiNativeAllreduce, SeveralUnderWayAreAllMadeWhenTestSaysSo) {
   std::vector<Buffer> results;
   for (std::uint64_t count : {100'000, 10, 50'000}) {
     results.push_back(Buffer::allocate(count * sizeof(float)));
-    native.start(values_of<float>(communicator.rank(), count), results.back(), count, ValueType::f32, OpCode::max, false);
+    native.start(values_of<float>(communicator.rank(), count), results.back(), count, ValueType::f32, OpCode::max,
+                 false);
   }
   finish(communicator, native);
   for (const Buffer& result : results) {

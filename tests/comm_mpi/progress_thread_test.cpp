@@ -28,11 +28,10 @@ TEST(MpiProgressThread, FinishesOperationsWhileTheCallerDoesSomethingElse) {
       co_await shift_right(operation, lengths);
       received = true;
     };
-    const auto operation = communicator.engine()->start(communicator.context(), {}, 0, false,
-                                                        [&](Operation& started) { return body(started); });
+    const auto operation = communicator.start({}, [&](Operation& started) { return body(started); });
     for (int i = 0; i < 10'000 && !received; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     EXPECT_TRUE(received);
-    communicator.engine()->wait(operation);
+    communicator.engine()->wait(*operation);
   }
 }
 
@@ -41,11 +40,11 @@ TEST(MpiProgressThread, LeavesRoomForTheCallersOwnMessages) {
   Communicator communicator = test_communicator();
   communicator.start_progress_thread();
   for (int round = 0; round < 20; ++round) {
-    const auto operation = communicator.engine()->start(communicator.context(), {}, 0, false, everyone_to_everyone);
+    const auto operation = communicator.start({}, everyone_to_everyone);
     int sum = 0, one = 1;
     MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     EXPECT_EQ(sum, communicator.size());
-    communicator.engine()->wait(operation);
+    communicator.engine()->wait(*operation);
   }
 }
 

@@ -22,8 +22,8 @@ def lines(path):
 @unittest.skipUnless(shutil.which("ip") and shutil.which("mpirun.openmpi"), "needs iproute2 and Open MPI")
 @unittest.skipUnless(os.path.exists(TULLE), "needs TULLE")
 class Wire(unittest.TestCase):
-    def race(self, *flags):
-        """The rows of a race, and the bytes that all links carried from its launch to its end."""
+    def compare(self, *flags):
+        """The rows of a comparison, and the bytes that all links carried from its launch to its end."""
         with tempfile.TemporaryDirectory() as directory:
             rows, counted = (os.path.join(directory, name) for name in ("rows.jsonl", "counters.jsonl"))
             done = subprocess.run(
@@ -38,7 +38,7 @@ class Wire(unittest.TestCase):
         self.assertLessEqual(wire, (1 + TOLERANCE) * reported, what)
 
     def test_each_row_says_what_its_hosts_sent(self):
-        rows, _ = self.race("--density", "0.001", "0.1", "--algorithm", "ssar_split_allgather,dense_ring,mpi_native")
+        rows, _ = self.compare("--density", "0.001", "0.1", "--algorithm", "ssar_split_allgather,dense_ring,mpi_native")
         self.assertEqual(len(rows), 6)
         for row in rows:
             self.assertLessEqual(row["wire_bytes_sent_max"], row["wire_bytes_sent_total"])
@@ -48,7 +48,7 @@ class Wire(unittest.TestCase):
                 self.assert_close(row["wire_bytes_sent_total"], row["bytes_sent_total"], row)
 
     def test_the_shapers_of_all_links_agree(self):
-        [row], counted = self.race("--density", "0.1", "--algorithm", "dense_ring")
+        [row], counted = self.compare("--density", "0.1", "--algorithm", "dense_ring")
         self.assert_close(counted, (WARMUP + REPEATS) * row["bytes_sent_total"], row)
 
 

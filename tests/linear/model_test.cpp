@@ -67,5 +67,22 @@ TEST(Model, IsRefusedWhereAByteIsWrongOrMissing) {
   }
 }
 
+// A file with a right checksum may still be made up.
+TEST(Model, IsRefusedWhereItsDescriptionCannotBe) {
+  const testing::Scratch scratch;
+  const auto is_refused = [&](const LinearModel& model) {
+    save_model(model, scratch.path("model"));
+    try {
+      load_model(*open_file(scratch.path("model")));
+      FAIL() << "was read";
+    } catch (const Error& error) {
+      EXPECT_EQ(std::string(error.what()).find(scratch.path("model")), 0u) << error.what();
+    }
+  };
+  is_refused({.loss = Loss::logistic, .features = 1, .classes = {}, .weights = {1}, .intercepts = {0}});
+  is_refused({.loss = Loss::hinge, .features = 1, .classes = {1}, .weights = {1}, .intercepts = {0}});
+  is_refused({.loss = Loss::logistic, .features = kMaxFeatures / 2, .classes = {1, 2, 3}, .intercepts = {0, 0, 0}});
+}
+
 }  // namespace
 }  // namespace tulle::linear

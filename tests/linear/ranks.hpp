@@ -21,7 +21,7 @@ inline std::vector<linear::TrainResult> train_in_simulation(std::vector<linear::
   SimWorld world({.ranks = static_cast<int>(data.size())});
   world.run([&](Communicator& communicator) -> Task<> {
     const auto rank = static_cast<std::size_t>(communicator.rank());
-    results[rank] = co_await linear::train_task(communicator, linear::Waiting::awaits, data[rank], nullptr, options);
+    results[rank] = co_await linear::train_task(communicator, data[rank], nullptr, options);
   });
   return results;
 }

@@ -63,7 +63,7 @@ Allocations allocations_of_steps(TrainOptions options) {
 
 TEST(SteadyState, OfSgdAllocatesNothing) {
   if (!kCountsAllocations) GTEST_SKIP() << "sanitizers allocate";
-  for (const std::string row : {"sparse", "dense", "ssar_recursive_double"}) {
+  for (const std::string row : {"ssar_split_allgather", "dense", "ssar_recursive_double"}) {
     for (const int staleness : {0, 2}) {
       const Allocations steps = allocations_of_steps(
           {.penalty = {.l1 = 1e-5, .l2 = 1e-4}, .batch_rows = 20, .aggregation = row, .staleness = staleness});
@@ -75,7 +75,7 @@ TEST(SteadyState, OfSgdAllocatesNothing) {
 
 TEST(SteadyState, OfScdAllocatesNothing) {
   if (!kCountsAllocations) GTEST_SKIP() << "sanitizers allocate";
-  for (const std::string row : {"sparse", "dense"}) {
+  for (const std::string row : {"ssar_split_allgather", "dense"}) {
     const Allocations steps = allocations_of_steps({.solver = Solver::scd, .aggregation = row, .coordinates = 20});
     EXPECT_EQ(steps.calls, 0u) << row;
     EXPECT_LE(steps.from_pool, kMostFromPool) << row;

@@ -30,6 +30,15 @@ class Table2(unittest.TestCase):
         self.assertEqual((result.dense, result.sparse), ((12, 10), (2, 1.5)))
         self.assertEqual((result.speed_up(0), result.least, result.most), (6, (4, 5), (15, 18)))
 
+    def test_every_row_of_the_paper_is_there(self):
+        simulated = [case for case in table2.cases() if case.network != "lab"]
+        rows = {(case.network, case.data[0], case.model, case.ranks) for case in simulated if case.solver == "sgd" and case.paper}
+        aries = {("aries", data, model, ranks) for data in ("url", "webspam")
+                 for model, ranks in (("logistic", 8), ("logistic", 32), ("logistic", 128), ("hinge", 32))}
+        others = {(network, data, "logistic", 8) for network in ("ib_fdr", "gige") for data in ("url", "webspam")}
+        self.assertEqual(rows, aries | others)
+        self.assertEqual([case.paper for case in simulated if case.solver == "scd" and case.paper], [(1.8, 5.3)])
+
     def test_lab_runs_alternate(self):
         case = next(case for case in table2.cases() if case.network == "lab")
         settings = types.SimpleNamespace(repeats=3, epochs=2, batch=1000)
@@ -45,7 +54,7 @@ class Table2(unittest.TestCase):
             self.assertEqual(ran.returncode, 0, ran.stderr)
             with open(lines, encoding="utf-8") as file:
                 rows = [json.loads(line) for line in file]
-        self.assertEqual([row["solver"] for row in rows], ["scd", "sgd"])
+        self.assertEqual([row["solver"] for row in rows], ["scd", "scd", "sgd"])
         for row in rows:
             self.assertGreater(row["speed_up"][1], 1)
         self.assertIn("| sgd, url-like, aries, P = 8 |", ran.stdout)

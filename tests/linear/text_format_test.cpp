@@ -77,6 +77,12 @@ TEST(LibsvmLine, ThatIsWrongIsRefusedWithReasonAndColumn) {
   for (const BadLine& bad : lines) expect_refused(bad);
 }
 
+// What follows in memory is another line's.
+TEST(LibsvmLine, IsNotReadBeyondItsEnd) {
+  const std::string_view text = "1 3:+5 4:1";
+  expect_refused({text.substr(0, 4), "expected a finite number", 5});
+}
+
 TEST(LibsvmLine, MayCountFromZero) { EXPECT_EQ(parsed("1 0:5", {.first_index = 0}).indices()[0], 0u); }
 
 TEST(CsvLine, LeavesOutZerosAndEmptyFields) {

@@ -5,7 +5,7 @@ import shlex
 import signal
 import subprocess
 import tempfile
-import time
+import threading
 import unittest
 
 TULLE = os.environ["TULLE"]
@@ -50,7 +50,7 @@ class TrainCommand(unittest.TestCase):
         compared = self.train("--transport", "sim", "--ranks", "8", "--network", "gige", "--epochs", "1",
                               "--batch", "100", "--aggregation", "dense,sparse")
         dense, sparse = [line.split() for line in compared.stdout.splitlines()[-2:]]
-        self.assertEqual((dense[:2], sparse[:2]), (["dense", "dense_rabenseifner"], ["sparse", "ssar_split_allgather"]))
+        self.assertEqual((dense[:2], sparse[:2]), (["dense", "auto_dense"], ["sparse", "auto_sparse"]))
         self.assertEqual(dense[2], sparse[2])  # the loss
         self.assertGreater(float(sparse[-1]), 1)
 
@@ -82,15 +82,51 @@ class TrainCommand(unittest.TestCase):
         flags = ["--batch", "10", "--checkpoint", self.path("run"), "--checkpoint-seconds", "0.2"]
         job = subprocess.Popen([*launcher, TULLE, "train", "linear", "--data", self.path("rows.tcsr"), "--epochs", "100000",
                                 *flags], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        deadline = time.monotonic() + 20
-        while not os.path.exists(self.path("run")) and time.monotonic() < deadline:
-            time.sleep(0.05)
+        ends_a_hang = threading.Timer(60, job.kill)
+        ends_a_hang.start()
+        lines = []
+        for line in job.stdout:  # until an epoch is over and a checkpoint is there
+            lines.append(line)
+            if line.split() and line.split()[0].isdigit() and os.path.exists(self.path("run")):
+                break
         job.send_signal(number)
-        printed, _ = job.communicate(timeout=20)
+        rest, _ = job.communicate(timeout=20)
+        ends_a_hang.cancel()
+        printed = "".join(lines) + rest
         epoch = int([line for line in printed.splitlines() if line.split() and line.split()[0].isdigit()][-1].split()[0])
         again = self.train(*flags, "--resume", "--epochs", str(epoch + 2), "--json", self.path("after"), launcher=launcher)
         self.assertEqual(again.returncode, 0, again.stderr)
         return epoch, self.epochs("after")[0]["epoch"], printed
+
+    def test_outputs_are_tried_before_the_training(self):
+        for flag in "--out", "--checkpoint":
+            for path, word in (self.path("missing/file"), "No such file"), ("/dev/null", "not a regular file"):
+                refused = self.train(flag, path)
+                self.assertEqual((refused.returncode, refused.stdout), (2, ""))
+                self.assertIn(flag, refused.stderr)
+                self.assertIn(word, refused.stderr)
+
+    def test_features_are_those_of_all_ranks(self):
+        with open(self.path("rows.svm"), "w") as rows:
+            rows.writelines(f"{1 - 2 * (row % 2)} {1 if row < 50 else 899}:1\n" for row in range(100))
+        trained = run("train", "linear", "--data", self.path("rows.svm"), "--epochs", "1", "--transport", "threads",
+                      "--ranks", "2")
+        self.assertIn("100 rows of 899 features", trained.stdout)
+
+    def test_resume_says_where_it_goes_on(self):
+        flags = ("--transport", "threads", "--ranks", "2", "--checkpoint", self.path("run"), "--resume")
+        self.assertIn("is not there: starts from the beginning", self.train(*flags, "--epochs", "1").stdout)
+        self.assertIn("goes on from", self.train(*flags, "--epochs", "2").stdout)
+        refused = self.train(*flags, "--no-intercept")
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("intercept was true, and is false now", refused.stderr)
+
+    def test_regression_has_no_accuracy(self):
+        trained = self.train("--model", "least_squares", "--hold-out", "10%", "--epochs", "1", "--rate", "0.01",
+                             "--aggregation", "dense,sparse", "--json", self.path("epochs"))
+        self.assertEqual(trained.returncode, 0, trained.stderr)
+        self.assertNotIn("accuracy", self.epochs("epochs")[0]["held_out"])
+        self.assertNotIn(" 0.0000 ", trained.stdout)
 
     def test_ctrl_c_saves(self):
         epoch, resumed, printed = self.interrupt(signal.SIGINT)
@@ -110,7 +146,7 @@ class TrainCommand(unittest.TestCase):
 
     @unittest.skipUnless(MPIRUN, "built without MPI")
     def test_ranks_of_mpi_train_the_model_of_ranks_on_threads(self):
-        flags = ["--epochs", "2", "--batch", "100", "--aggregation", "sparse"]
+        flags = ["--epochs", "2", "--batch", "100", "--aggregation", "ssar_split_allgather"]
         self.train(*flags, "--ranks", "3", "--json", self.path("threads"))
         told = self.train(*flags, "--json", self.path("mpi"), launcher=MPIRUN)
         self.assertEqual(told.returncode, 0, told.stderr)

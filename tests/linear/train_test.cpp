@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "linear/ranks.hpp"
 #include "linear/scratch.hpp"
 #include "tulle/base/error.hpp"
@@ -211,6 +213,37 @@ TEST(Staleness, DelaysTheSumByAsManySteps) {
   EXPECT_EQ(loss_with(1), loss_with(5));
 }
 
+// Six steps: a sum that comes one step later than asked for gives other weights, up to where none comes in time at all.
+TEST(Staleness, IsToldApartFromAnotherStaleness) {
+  const auto parts = cut_rows(sample_rows({.rows = 120}), 2);
+  for (const Solver solver : {Solver::sgd, Solver::scd}) {
+    const auto weights_with = [&](int staleness) {
+      const TrainOptions options{.solver = solver,
+                                 .epochs = 1,
+                                 .batch_rows = 10,
+                                 .staleness = staleness,
+                                 .shuffle = false,
+                                 .coordinates = 2,
+                                 .damping = 2};
+      return train_in_simulation(parts, options)[0].model.weights;
+    };
+    std::set<std::vector<float>> different;
+    for (int staleness = 0; staleness < 6; ++staleness) different.insert(weights_with(staleness));
+    EXPECT_EQ(different.size(), 6u);
+    EXPECT_EQ(weights_with(100), weights_with(200));
+  }
+}
+
+TEST(Staleness, OfCoordinatesStillConvergesAndHidesWaiting) {
+  const std::vector<Rows> parts(4, sample_rows({.rows = 300, .features = 400, .density = 0.05}));  // all have all rows
+  TrainOptions options{.solver = Solver::scd, .penalty = {.l2 = 0.01}, .epochs = 30, .coordinates = 5};
+  const auto at_once = train_in_simulation(parts, options)[0].epochs;
+  options.staleness = 3;
+  const auto late = train_in_simulation(parts, options)[0].epochs;
+  EXPECT_NEAR(late.back().objective, at_once.back().objective, 0.05 * at_once.back().objective);
+  EXPECT_LT(late.front().seconds, at_once.front().seconds);
+}
+
 TEST(Staleness, StillConverges) {
   const auto parts = cut_rows(sample_rows({.rows = 300}), 3);
   TrainOptions options{.epochs = 40, .batch_rows = 10};
@@ -326,7 +359,7 @@ TEST(Train, TellsAllRanksOfABlockThatCannotBeReadOnOne) {
         return std::make_shared<const Rows>(sample_rows({.rows = 50, .seed = rank}));
       };
       Dataset data(30, {50}, load, 0);
-      co_await train_task(communicator, Waiting::awaits, data, nullptr, options);
+      co_await train_task(communicator, data, nullptr, options);
     });
     for (const std::exception_ptr& error : errors) {
       EXPECT_EQ(testing::error_of([&] {
@@ -364,18 +397,24 @@ TEST(Train, TellsAllRanksOfABlockThatCannotBeReadInAnyPass) {
   };
   expect_told(errors_of(0, [](Communicator communicator, Dataset& sound, Dataset& damaged) -> Task<> {
     const TrainOptions options{.epochs = 2, .batch_rows = 10};
-    co_await train_task(communicator, Waiting::awaits, sound, &damaged, options);
+    co_await train_task(communicator, sound, &damaged, options);
   }));
+  for (const std::size_t good_reads : {0u, 1u}) {  // while labels are counted, and while rows become columns
+    expect_told(errors_of(good_reads, [](Communicator communicator, Dataset&, Dataset& damaged) -> Task<> {
+      const TrainOptions options{.solver = Solver::scd, .epochs = 2};
+      co_await train_task(communicator, damaged, nullptr, options);
+    }));
+  }
   for (const std::size_t good_reads : {0u, 1u, 2u, 4u}) {
     expect_told(errors_of(good_reads, [](Communicator communicator, Dataset&, Dataset& damaged) -> Task<> {
       const KmeansOptions options{.clusters = 2};
-      co_await kmeans_task(communicator, Waiting::awaits, damaged, options);
+      co_await kmeans_task(communicator, damaged, options);
     }));
   }
   for (const std::size_t good_reads : {0u, 1u, 2u}) {
     expect_told(errors_of(good_reads, [](Communicator communicator, Dataset&, Dataset& damaged) -> Task<> {
       const PcaOptions options{.components = 2};
-      co_await pca_task(communicator, Waiting::awaits, damaged, options);
+      co_await pca_task(communicator, damaged, options);
     }));
   }
 }
@@ -399,6 +438,9 @@ TEST(Train, RefusesOptionsAndDataThatMakeNoSense) {
   };
   EXPECT_EQ(error_with({.epochs = 0}), "epochs must be 1 or more");
   EXPECT_EQ(error_with({.rate = 0}), "rate must be above 0");
+  EXPECT_EQ(error_with({.solver = Solver::scd, .threads = 2}), "threads must be 1 for scd");
+  EXPECT_EQ(error_with({.loss = Loss::squares, .balanced = true}), "class weights must be left out for squares");
+  EXPECT_EQ(error_with({.class_weights = {{7.0f, 2.0}}}), "class weight of label 7: no row has it");
   EXPECT_EQ(error_with({.penalty = {.l2 = 20}, .schedule = Schedule::constant}), "rate must be below 1/l2");
   EXPECT_NE(error_with({.aggregation = "dens"}).find("no algorithm for allreduce is called 'dens'"), std::string::npos);
   EXPECT_EQ(testing::error_of([] { train_alone(Rows(), {}); }), "the data has no rows");

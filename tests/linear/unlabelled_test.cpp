@@ -22,7 +22,7 @@ std::vector<Result> simulate(const std::vector<Rows>& parts, const Options& opti
   SimWorld world({.ranks = static_cast<int>(data.size())});
   world.run([&](Communicator& communicator) -> Task<> {
     const auto rank = static_cast<std::size_t>(communicator.rank());
-    results[rank] = co_await task(communicator, Waiting::awaits, data[rank], options);
+    results[rank] = co_await task(communicator, data[rank], options);
   });
   return results;
 }

@@ -115,6 +115,13 @@ class Page(unittest.TestCase):
         yield {"kind": "select", "algorithm": "exact_top_k", "dimension": 65536, "density": 0.01, "ratio": 1.5,
                "seconds_median": 1e-4}
         yield {"kind": "codec", "algorithm": "rice", "direction": "encode", "seconds_median": 1e-4, "ratio": 2.5}
+        for recipe in ("dense", "topk:1%"):
+            yield {"kind": "gradient", "recipe": recipe, "shapes": "resnet20", "ranks": 4, "transport": "sim",
+                   "values": 269722, "seconds_median": 1e-3, "ratio": 1.0, "bytes_sent_max": 1000, "density": 1,
+                   "every": 1, "verified": True}
+            for step in (1, 2):
+                yield {"kind": "stats", "recipe": recipe, "step": step, "seconds": 1e-3, "ranks": 4, "values": 8192,
+                       "parameters": [{"parameter": HOSTILE, "select_seconds": 1e-4 * step, "wait_seconds": 5e-4}]}
 
     def setUp(self):
         self.browser.prefer_dark(False)
@@ -128,13 +135,19 @@ class Page(unittest.TestCase):
 
     def test_every_section_renders_without_a_word_on_the_console(self):
         self.assertEqual(self.browser.console(), [])
-        for section in ("time", "winners", "bytes", "wire", "topk", "parts", "selectors", "codecs", "loss", "papers"):
+        for section in ("time", "winners", "bytes", "wire", "topk", "parts", "selectors", "codecs", "recipes", "stages", "loss",
+                        "papers"):
             with self.subTest(section=section):
                 self.assertGreater(self.chart(section, "return chart.data.datasets.length"), 0)
         drawn = self.chart("time", """const {width, height} = chart.canvas;
             const pixels = chart.ctx.getImageData(0, 0, width, height).data;
             return pixels.filter((value, index) => index % 4 === 3 && value > 0).length""")
         self.assertGreater(drawn, 5000)
+
+    def test_recipes_have_a_bar_each_and_stages_are_means_over_steps(self):
+        self.assertEqual(self.chart("recipes", "return chart.data.labels"), ["dense", "topk:1%"])
+        select = self.chart("stages", "return chart.data.datasets.find((set) => set.label === 'select').data")
+        self.assertEqual([round(value, 9) for value in select], [1.5e-4, 1.5e-4])
 
     def test_a_filter_changes_the_charts(self):
         count = "return document.querySelectorAll('#time canvas').length"

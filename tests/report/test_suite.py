@@ -20,7 +20,7 @@ from tulle_suite.results import Results  # noqa: E402
 from tulle_suite.run import Suite, command_of, why_not  # noqa: E402
 
 TULLE = os.environ["TULLE"]
-SMALL = cases.race(cases.SIM, 3, "4K", (0.01, 0.1), 1, "--algorithm", "auto,dense_ring")
+SMALL = cases.comparison(cases.SIM, 3, "4K", (0.01, 0.1), 1, "--algorithm", "auto,dense_ring")
 
 
 class SuiteCase(unittest.TestCase):
@@ -56,7 +56,7 @@ class Running(SuiteCase):
         results = Results(self.path, self.commit)
         done, lost = self.rows()[:2], self.rows()[2:]
         os.remove(self.path)
-        with open(results.part(SMALL), "w", encoding="utf-8") as file:  # what a killed run leaves: a race, half a line
+        with open(results.part(SMALL), "w", encoding="utf-8") as file:  # of a killed run: one density, half a line
             file.writelines(json.dumps(row) + "\n" for row in done)
             file.write(json.dumps(lost[0])[:30])
         self.assertEqual(results.densities_left(SMALL), [0.01, 0.1])
@@ -81,15 +81,15 @@ class Running(SuiteCase):
         self.assertEqual(failures, [])
 
     def test_a_case_that_fails_is_named(self):
-        _, failures = self.run_suite(cases.race(cases.SIM, 3, "4K", (0.01,), 1, "--deadline", "1e-12"))
+        _, failures = self.run_suite(cases.comparison(cases.SIM, 3, "4K", (0.01,), 1, "--deadline", "1e-12"))
         self.assertEqual(len(failures), 1)
         self.assertIn("exit code 1", failures[0])
 
     def test_rows_of_another_setting_of_mpi_have_a_name_of_their_own(self):
-        self.run_suite(cases.race(cases.SIM, 3, "4K", (0.01,), 1, "--algorithm", "dense_ring", rename="other"))
+        self.run_suite(cases.comparison(cases.SIM, 3, "4K", (0.01,), 1, "--algorithm", "dense_ring", rename="other"))
         self.assertEqual([(row["algorithm"], row["chosen"]) for row in self.rows()], [("other", "dense_ring")])
 
-    def test_every_race_of_the_suites_is_one_that_this_tulle_understands(self):
+    def test_every_comparison_of_the_suites_is_one_that_this_tulle_understands(self):
         for name, suite in cases.SUITES.items():
             described = [str(case) for case in suite()]
             self.assertEqual(len(described), len(set(described)), f"{name}: two cases have one description")

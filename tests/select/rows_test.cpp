@@ -60,8 +60,57 @@ TYPED_TEST(ExactRows, OfASignEqualSortingThatSign) {
     for (const std::uint64_t k : {1, 300, 15000}) {
       const Selection selection = run(positive ? "top_k_signed" : "bottom_k_signed", values, {.k = k});
       EXPECT_TRUE(same_model(model_of<TypeParam>(selection.stream), reference_top_k(model, k))) << positive << k;
+      for (const std::string_view name : {"exact_top_k", "trimmed_top_k"}) {
+        const Selection same = run(name, values, {.k = k, .sign = positive ? Sign::positive : Sign::negative});
+        EXPECT_EQ(same.stream, selection.stream) << name << positive << k;
+      }
     }
   }
+}
+
+// A threshold that k to 2k values of that sign reach, and it serves the next step.
+TYPED_TEST(ExactRows, ThresholdsOfASignLetThatSignPass) {
+  std::vector<TypeParam> values = mixed_values<TypeParam>(20000, 3);
+  for (std::size_t i = 0; i < values.size(); i += 10) values[i] = static_cast<TypeParam>(static_cast<float>(i) * -3.0f);
+  for (const Sign sign : {Sign::positive, Sign::negative}) {
+    constexpr std::uint64_t kK = 400;
+    const Selection found = run("threshold_binary_search", values, {.k = kK, .sign = sign});
+    EXPECT_GE(found.stream.nnz(), kK);
+    EXPECT_LE(found.stream.nnz(), 2 * kK);
+    Model<TypeParam> expected = non_zeros(values);
+    std::erase_if(expected, [&](const auto& pair) {
+      const bool is_positive = static_cast<Computed<TypeParam>>(pair.second) > 0;
+      return is_positive != (sign == Sign::positive) || magnitude(pair.second) < found.threshold;
+    });
+    if (found.passed <= 2 * kK) {
+      EXPECT_TRUE(same_model(model_of<TypeParam>(found.stream), expected));
+    }
+    const Selection again = run("threshold_filter", values, {.threshold = found.threshold, .sign = sign});
+    EXPECT_TRUE(same_model(model_of<TypeParam>(again.stream), expected));
+    std::vector<TypeParam> residual = values;
+    const Selection capped = select_in_place("threshold_filter", std::span<TypeParam>(residual),
+                                             {.threshold = found.threshold, .cap = 50, .sign = sign});
+    EXPECT_TRUE(same_model(model_of<TypeParam>(capped.stream), reference_top_k(expected, 50)));
+    EXPECT_TRUE(same_model(non_zeros(residual), without(non_zeros(values), reference_top_k(expected, 50))));
+  }
+}
+
+TEST(Signs, AreRefusedByRowsThatDoNotLookAtThem) {
+  const std::vector<float> values = random_floats(100, 1);
+  for (const std::string_view name : {"bucketed_top_k", "sampled_top_k", "random_k", "top_k_signed"}) {
+    EXPECT_THROW(run(name, values, {.k = 3, .sign = Sign::positive}), Error) << name;
+  }
+}
+
+// Of the positive values the mean is 1 and the largest 9, whatever the negative ones are.
+TEST(TrimmedTopK, OfASignIsTrimmedByThatSignsMean) {
+  std::vector<float> values(16, 0.0f);
+  values[3] = 9;
+  values[9] = 7;
+  values[12] = -32;
+  const Selection selection = run("trimmed_top_k", values, {.k = 1, .sign = Sign::positive});
+  EXPECT_DOUBLE_EQ(selection.threshold, static_cast<float>(1 + 0.8 * 8));
+  EXPECT_EQ(selection.stream.index_at(0), 3u);
 }
 
 TEST(ExactTopK, BreaksTiesByTheLowerIndex) {

@@ -26,6 +26,21 @@ TYPED_TEST(SumMagnitudes, IsExactOnSmallIntegersAndTheSameOnEveryTarget) {
   }
 }
 
+TYPED_TEST(SumMagnitudes, OfASideCountTheOthersAsZeros) {
+  for (const std::size_t count : {0, 1, 64, 65, 8255}) {
+    std::vector<TypeParam> values(count);
+    double positive = 0, negative = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      values[i] = static_cast<TypeParam>(static_cast<int>(i % 9) - 3);
+      (values[i] > 0 ? positive : negative) += static_cast<double>(magnitude(values[i]));
+    }
+    for_each_target([&] {
+      EXPECT_EQ(sum_magnitudes(values.data(), count, Side::positive), positive) << count;
+      EXPECT_EQ(sum_magnitudes(values.data(), count, Side::negative), negative) << count;
+    });
+  }
+}
+
 TEST(MeanMagnitude, IsThatOfAllPartsForAnyNumberOfThreads) {
   std::vector<float> values(700001, -0.5f);
   values.back() = 350000.5f;

@@ -66,6 +66,19 @@ TEST(Concatenate, LeavesBlocksWhereTheyLanded) {
   EXPECT_EQ(Stream<float>(joined).to_vector(), std::vector<float>(8, 3.0f));
 }
 
+TEST(Concatenate, ReportsWhatItCopiesAlone) {
+  const auto items = [](Layout layout, Buffer landing) {
+    const std::vector<AnyStream> blocks = {AnyStream::phantom(ValueType::f32, 100, {0, 60}, Layout::dense, 60),
+                                           AnyStream::phantom(ValueType::f32, 100, {60, 100}, layout, 40)};
+    KernelReport report;
+    concatenate(blocks, Op::sum(), &report, LayoutChoice::dense, {.dense = std::move(landing)});
+    return std::pair(report.sparse_items, report.dense_items);
+  };
+  EXPECT_EQ(items(Layout::dense, {}), std::pair(std::uint64_t{0}, std::uint64_t{100}));
+  EXPECT_EQ(items(Layout::dense, Buffer::phantom(400)), std::pair(std::uint64_t{0}, std::uint64_t{0}));
+  EXPECT_EQ(items(Layout::sparse, Buffer::phantom(400)), std::pair(std::uint64_t{40}, std::uint64_t{40}));
+}
+
 TEST(Concatenate, TurnsDenseByDelta) {
   Model<float> full;
   for (std::uint64_t i = 0; i < 6; ++i) full[i] = 1;

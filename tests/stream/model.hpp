@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "base/simd.hpp"
-#include "tulle/stream/reduce.hpp"
+#include "tulle/stream/reduction.hpp"
 
 namespace tulle::test {
 

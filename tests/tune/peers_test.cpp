@@ -54,7 +54,5 @@ TEST(Peers, alone_are_the_first_pair) {
   EXPECT_EQ(first_pair(PeerTable(2)), PeerTable(2));
 }
 
-TEST(Peers, nodes_are_counted_by_their_numbers) { const int nodes[] = {3, 5, 3, 1}; }
-
 }  // namespace
 }  // namespace tulle

@@ -3,19 +3,26 @@
 // A Buffer is a view of a block that it shares with its copies and slices. That is how a message travels between
 // simulated ranks without being copied, and why a block handed to a transport outlives its send. Freed blocks stay in
 // the pool: in a training step the same sizes come again and again, and page faults would cost more than the sums.
+//
+// Threads: the pool may be used by any thread, under one lock. Buffers that share a block may be on different threads;
+// one Buffer may be read by several threads, and changed by one while no other uses it.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <span>
 #include <utility>
 #include <vector>
 
+#pragma GCC visibility push(default)
 namespace tulle {
 
-/// Raw memory from the pool, aligned to 64 bytes. Never returns null; throws std::bad_alloc.
+/// Gives memory aligned to 64 bytes, up to a quarter more than `bytes` and a header of 64. Never returns null; throws
+/// std::bad_alloc.
 void* pool_allocate(std::size_t bytes);
+/// Puts memory back into the pool. REQUIRES: it came from pool_allocate(), or is null.
 void pool_free(void* memory) noexcept;
 
 /// What the pool did since the process began. `system_allocations` stands still in a steady state.
@@ -26,7 +33,7 @@ struct PoolStats {
 };
 PoolStats pool_stats();
 
-/// Gives cached memory back to the system.
+/// Gives all cached memory back to the system. Holds the pool's lock meanwhile.
 void pool_trim();
 
 /// A standard allocator on the pool, for containers that live in the steady state.
@@ -48,6 +55,7 @@ using PoolVector = std::vector<T, PoolAllocator<T>>;
 template <class T>
 using PoolDeque = std::deque<T, PoolAllocator<T>>;
 
+/// Copying, slicing and dropping cost a count each, not a pass over the bytes.
 class Buffer {
  public:
   Buffer() = default;
@@ -63,10 +71,14 @@ class Buffer {
   }
   ~Buffer();
 
-  /// Uninitialized bytes of the pool's.
+  /// Memory from the pool, not initialized. Throws std::bad_alloc.
   static Buffer allocate(std::size_t bytes);
   static Buffer copy_of(std::span<const std::byte> bytes);
-  /// A view of memory that the caller keeps alive and unchanged.
+  /// Memory of the caller's that this and its copies and slices own together: `release` is called when the last goes,
+  /// by the thread that drops it, and must not throw. For arrays of other libraries that shall travel without a copy.
+  /// Where this throws std::bad_alloc, the memory is still the caller's.
+  static Buffer adopt(std::byte* data, std::size_t bytes, std::function<void()> release);
+  /// A view of memory that the caller keeps alive and unchanged while this Buffer, a copy or a slice is in use.
   static Buffer borrow(std::span<const std::byte> bytes);
   /// A length without bytes, for simulations larger than memory. Its data() is null.
   static Buffer phantom(std::size_t bytes);
@@ -87,15 +99,17 @@ class Buffer {
   /// REQUIRES: the bytes written are not covered by a slice that was handed out as readable.
   std::byte* data_for_landing() { return data_; }
 
-  /// REQUIRES: offset + length <= size().
+  /// Shares the block. REQUIRES: offset + length <= size().
   Buffer slice(std::size_t offset, std::size_t length) const;
-  /// Itself, or a copy where the memory is borrowed.
+  /// Gives itself, or a copy where the memory is borrowed.
   Buffer to_owned() const;
 
+  /// Views that live as long as the block does. REQUIRES: data() is aligned for T.
   template <class T>
   std::span<const T> as() const {
     return {reinterpret_cast<const T*>(data_), phantom_ ? 0 : size_ / sizeof(T)};
   }
+  /// REQUIRES: as mutable_data().
   template <class T>
   std::span<T> as_mutable() {
     return {reinterpret_cast<T*>(mutable_data()), size_ / sizeof(T)};
@@ -120,3 +134,4 @@ class Buffer {
 using Segments = PoolVector<Buffer>;
 
 }  // namespace tulle
+#pragma GCC visibility pop

@@ -1,12 +1,15 @@
 // 16-bit floating-point storage types. They carry bits; arithmetic happens in f32.
+//
+// Threads: plain values and pure functions, for any thread.
 #pragma once
 
 #include <bit>
 #include <cstdint>
 
+#pragma GCC visibility push(default)
 namespace tulle {
 
-/// IEEE 754 binary16. Conversion from f32 rounds to nearest even; too large becomes infinity.
+/// IEEE 754 binary16. Conversion from f32 rounds to nearest even; what is too large becomes infinite.
 struct Half {
   std::uint16_t bits = 0;
 
@@ -67,3 +70,4 @@ inline Bfloat16::Bfloat16(float value) {
 }
 
 }  // namespace tulle
+#pragma GCC visibility pop

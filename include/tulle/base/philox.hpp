@@ -1,13 +1,16 @@
 // Philox4x32-10: a counter-based generator (Salmon et al., SC'11). The n-th number depends on the seed and on n alone,
 // so results do not change with the number of threads or the order of calls.
+//
+// Threads: philox() and Philox::at() may be called from any thread; what draws the next number, by one at a time.
 #pragma once
 
 #include <array>
 #include <cstdint>
 
+#pragma GCC visibility push(default)
 namespace tulle {
 
-/// Four 32-bit numbers for a 128-bit counter and a 64-bit key. 10 rounds.
+/// Four 32-bit numbers for a 128-bit counter and a 64-bit key, after 10 rounds.
 constexpr std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t product0 = std::uint64_t{0xD2511F53} * counter[0];
@@ -34,9 +37,9 @@ class Philox {
     const auto block = philox({low(n), high(n), low(stream_), high(stream_)}, {low(seed_), high(seed_)});
     return std::uint64_t{block[1]} << 32 | block[0];
   }
-  /// Uniform in [0, 1).
+  /// Draws the next number, uniform in [0, 1).
   double uniform() { return static_cast<double>(operator()() >> 11) * 0x1p-53; }
-  /// Uniform in [0, bound). REQUIRES: bound > 0. The bias is below bound / 2^64.
+  /// Draws the next number, uniform in [0, bound). REQUIRES: bound > 0. The bias is below bound / 2^64.
   std::uint64_t below(std::uint64_t bound) {
     return static_cast<std::uint64_t>((static_cast<unsigned __int128>(operator()()) * bound) >> 64);
   }
@@ -51,3 +54,4 @@ class Philox {
 };
 
 }  // namespace tulle
+#pragma GCC visibility pop

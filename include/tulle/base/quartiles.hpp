@@ -1,8 +1,11 @@
 // The middle of measurements and how far they spread, unmoved by a few wild ones.
+//
+// Threads: a pure function, for any thread.
 #pragma once
 
 #include <vector>
 
+#pragma GCC visibility push(default)
 namespace tulle {
 
 struct Quartiles {
@@ -13,7 +16,8 @@ struct Quartiles {
   friend bool operator==(const Quartiles&, const Quartiles&) = default;
 };
 
-/// By linear interpolation. REQUIRES: samples.
+/// Quartiles by linear interpolation. O(n log n). REQUIRES: at least one sample, and none is NaN.
 Quartiles quartiles(std::vector<double> samples);
 
 }  // namespace tulle
+#pragma GCC visibility pop

@@ -1,4 +1,6 @@
 // The value types a stream can hold, as an enumeration and as a list to instantiate templates from.
+//
+// Threads: pure functions, for any thread.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +9,7 @@
 
 #include "tulle/base/half.hpp"
 
+#pragma GCC visibility push(default)
 namespace tulle {
 
 /// Numbers are part of the wire format: never renumber.
@@ -84,3 +87,4 @@ decltype(auto) visit_compute_type(ValueType type, Function&& function) {
 }
 
 }  // namespace tulle
+#pragma GCC visibility pop

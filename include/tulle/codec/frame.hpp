@@ -2,6 +2,8 @@
 //
 // An owner encodes its block once and everyone forwards the bytes as they are; they are decoded where they are used.
 // docs/wire_format.md gives the format byte by byte. Decoding trusts nothing: it validates everything before use.
+//
+// Threads: the functions keep no state and may be called from any thread; a landing is written by one at a time.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +14,10 @@
 #include "tulle/codec/value_coding.hpp"
 #include "tulle/stream/stream.hpp"
 
+#pragma GCC visibility push(default)
 namespace tulle {
 
 inline constexpr std::size_t kFrameHeadBytes = 56;
-
-/// A time in tenths of microseconds.
-using Ticks = std::uint32_t;
 
 /// What the head of a frame says.
 struct FrameHead {
@@ -26,8 +26,7 @@ struct FrameHead {
   IndexCoding index_coding = IndexCoding::none;
   ValueCoding value_coding = ValueCoding::raw;
   OpCode op = OpCode::sum;
-  std::uint32_t sequence = 0;  ///< of the operation on its communicator
-  Ticks last_call = 0;         ///< of the operation before this one, on the slowest of the ranks that contributed
+  std::uint64_t sequence = 0;  ///< of the operation on its channel
   std::uint64_t dimension = 0;
   Range range;
   std::uint64_t nnz = 0;
@@ -41,12 +40,11 @@ struct FrameHead {
 /// What a frame says beside its stream.
 struct FrameLabel {
   OpCode op = OpCode::sum;
-  std::uint32_t sequence = 0;
+  std::uint64_t sequence = 0;
   std::uint64_t contributed = 0;
-  Ticks last_call = 0;
 };
 
-/// How a frame's arrays travel. Raw ones share the stream's memory; the others are copies.
+/// How a frame's arrays travel. Raw ones share the stream's memory unless it is borrowed; the others are copies.
 struct FrameCodings {
   IndexCoding indices = IndexCoding::raw;  ///< of a sparse stream; a dense one has none
   ValueCodec values;
@@ -57,12 +55,14 @@ struct FrameCodings {
 struct FrameExpectation {
   ValueType type = ValueType::f32;
   OpCode op = OpCode::sum;
-  std::uint32_t sequence = 0;
+  std::uint64_t sequence = 0;
   std::uint64_t dimension = 0;
+  int threads = 1;  ///< that decode coded values; 0: all that there are
 };
 
-/// Where the arrays of a sparse frame shall be once decoded: slices of larger arrays, of the right lengths. Empty ones:
-/// wherever is best.
+/// Memory that the arrays of a sparse frame, and the coded values of a dense one, are decoded to: slices of larger
+/// arrays. Where one is empty, the array stays where it arrived, or gets new memory. REQUIRES: the right lengths;
+/// nobody else reads or writes it.
 struct PairLanding {
   Buffer indices;
   Buffer values;
@@ -74,7 +74,8 @@ struct DecodedFrame {
   std::uint64_t data_bytes = 0;  ///< of the arrays, as they travelled
 };
 
-/// Appends the frame's segments. Returns the bytes of its arrays.
+/// Appends the frame's segments. Returns the bytes of its arrays. Throws as encode_values(); a part of the frame may
+/// then have been appended.
 std::uint64_t encode_frame(const AnyStream& stream, const FrameLabel& label, const FrameCodings& codings,
                            Segments& segments);
 
@@ -86,8 +87,10 @@ FrameHead decode_frame_head(std::span<const std::byte> bytes);
 FrameHead decode_frame_head(std::span<const std::byte> bytes, const FrameExpectation& expectation);
 
 /// Decodes the frame that `segments` starts with and removes it from the front; raw arrays share the segments' memory.
-/// Throws bad_message naming the field where anything is not as expected or not valid in itself.
+/// Throws bad_message naming the field where anything is not as expected or not valid in itself; `segments` is then as
+/// it was. Raw indices cost one pass, to check them; what is coded, a pass to decode it.
 DecodedFrame decode_frame(std::span<const Buffer>& segments, const FrameExpectation& expectation,
                           const PairLanding& landing = {});
 
 }  // namespace tulle
+#pragma GCC visibility pop

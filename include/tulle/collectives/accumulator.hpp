@@ -1,4 +1,7 @@
 // A dense vector that a collective updates in place.
+//
+// Threads: a view may be copied by any thread. The vector is the collective's until the call is over: its driver, often
+// the progress thread, reads and writes it.
 #pragma once
 
 #include <cstdint>
@@ -6,10 +9,12 @@
 
 #include "tulle/base/value_type.hpp"
 
+#pragma GCC visibility push(default)
 namespace tulle {
 
 /// A view of a gradient, or of a gradient plus a residual. A collective takes out of it what it delivers; what it does
-/// not deliver stays, for the next call. The memory must outlive the call and be left alone until it ends.
+/// not deliver stays, for the next call. Takes no memory. The vector must outlive the call and be left alone until it
+/// ends.
 class Accumulator {
  public:
   Accumulator() = default;
@@ -27,6 +32,7 @@ class Accumulator {
   bool is_phantom() const { return data_ == nullptr && dimension_ > 0; }
   ValueType type() const { return type_; }
   std::uint64_t dimension() const { return dimension_; }
+  void* data() const { return data_; }
   /// REQUIRES: kValueTypeOf<V> == type().
   template <class V>
   std::span<V> values() const {
@@ -40,3 +46,4 @@ class Accumulator {
 };
 
 }  // namespace tulle
+#pragma GCC visibility pop

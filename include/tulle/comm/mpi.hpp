@@ -7,6 +7,7 @@
 
 #include "tulle/comm/communicator.hpp"
 
+#pragma GCC visibility push(default)
 namespace tulle {
 
 /// How messages travel on MPI. REQUIRES: equal on all ranks.
@@ -42,3 +43,4 @@ class MpiSession {
 };
 
 }  // namespace tulle
+#pragma GCC visibility pop

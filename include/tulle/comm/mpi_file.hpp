@@ -1,4 +1,7 @@
-// A file read by MPI-IO, for file systems that MPI knows better than the operating system does.
+// Files read and written by MPI-IO, for file systems that MPI knows better than the operating system does.
+//
+// Threads: every function calls MPI, so that it may be called from the threads that MPI's thread level allows: with
+// MPI_THREAD_FUNNELED from the main thread alone, with MPI_THREAD_MULTIPLE from several at once.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +10,7 @@
 #include <span>
 #include <string>
 
+#pragma GCC visibility push(default)
 namespace tulle {
 
 /// Each rank opens and reads on its own. REQUIRES: MPI is initialized, and not finalized while the file is open.
@@ -17,17 +21,19 @@ class MpiFile {
   ~MpiFile();
 
   std::uint64_t size() const;
-  /// Fills `bytes` from `offset` on. Throws system naming the file.
+  /// Fills `bytes` from `offset` on. Throws system naming the file; what `bytes` hold is then not defined.
   void read_at(std::uint64_t offset, std::span<std::byte> bytes) const;
 
-  /// A read that MPI-IO goes on with while the program computes. `bytes` belong to it until finish() or its end.
+  /// A read that MPI-IO goes on with while the program computes. `bytes` belong to it, and the file must live, until it
+  /// ends; the destructor waits. Of more than 2^30 bytes the rest is read in finish().
   class Reading {
    public:
+    /// Throws system naming the file.
     Reading(const MpiFile& file, std::uint64_t offset, std::span<std::byte> bytes);
     ~Reading();
     Reading(const Reading&) = delete;
     Reading& operator=(const Reading&) = delete;
-    /// Returns when all bytes are there. Throws system naming the file.
+    /// Returns when all bytes are there. Throws system naming the file. REQUIRES: it is called once.
     void finish();
 
    private:
@@ -43,4 +49,9 @@ class MpiFile {
   std::unique_ptr<Handle> handle_;
 };
 
+/// Writes a part of a file that is there, and returns when it is on the disk. Ranks may write parts that do not overlap
+/// at the same time; each calls it on its own. Throws system naming the file. REQUIRES: MPI is initialized.
+void write_mpi_file(const std::string& path, std::uint64_t offset, std::span<const std::byte> bytes);
+
 }  // namespace tulle
+#pragma GCC visibility pop

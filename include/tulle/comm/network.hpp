@@ -5,6 +5,8 @@
 // node's port; a message to another leaf takes the uplink, and then the downlink of the other leaf, that is free first.
 // A port passes one message after the other, in the order in which they reach it. docs/simulation.md has the
 // arithmetic.
+//
+// Threads: plain values and pure functions, for any thread; a Network is changed by one while no other uses it.
 #pragma once
 
 #include <span>
@@ -14,6 +16,7 @@
 
 #include "tulle/comm/profile.hpp"
 
+#pragma GCC visibility push(default)
 namespace tulle {
 
 /// α and β of one kind of wire.
@@ -32,6 +35,7 @@ struct Slowed {
   friend bool operator==(const Slowed&, const Slowed&) = default;
 };
 
+/// REQUIRES: its functions other than validate() are called only where that does not throw.
 struct Network {
   std::string name = "custom";
   Wire between_nodes;
@@ -61,8 +65,10 @@ struct NetworkPreset {
   Wire between_nodes;
   std::string_view origin;
 };
+/// All presets; they never change.
 std::span<const NetworkPreset> network_presets();
 /// Throws bad_input that lists the names.
 Network preset_network(std::string_view name);
 
 }  // namespace tulle
+#pragma GCC visibility pop

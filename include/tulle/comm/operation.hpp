@@ -1,6 +1,10 @@
 // One collective in flight, as its algorithm sees it: peers by rank, messages by step, a bill for computation.
+//
+// Threads: everything here is for the operation's own coroutine, which the engine's driver runs.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <coroutine>
 #include <cstdint>
 #include <functional>
@@ -12,18 +16,18 @@
 
 #include "tulle/base/buffer.hpp"
 #include "tulle/base/error.hpp"
-#include "tulle/codec/frame.hpp"
+#include "tulle/comm/context.hpp"
 #include "tulle/comm/message.hpp"
 #include "tulle/comm/profile.hpp"
 #include "tulle/comm/signature.hpp"
 #include "tulle/comm/task.hpp"
 #include "tulle/comm/transport.hpp"
-#include "tulle/stream/reduce.hpp"
+#include "tulle/stream/reduction.hpp"
 
+#pragma GCC visibility push(default)
 namespace tulle {
 
 class Engine;
-struct Context;
 
 /// What an operation did on this rank. Headers are counted apart from data.
 struct Counts {
@@ -32,7 +36,9 @@ struct Counts {
   std::uint64_t bytes_sent = 0;       ///< everything, headers included
   std::uint64_t data_bytes_sent = 0;  ///< arrays of indices and values alone
   std::uint64_t data_bytes_received = 0;
-  std::uint32_t depth = 0;  ///< longest chain of dependent messages that ends here; counted by the simulator alone
+  std::uint32_t depth = 0;    ///< longest chain of dependent messages that ends here; counted by the simulator alone
+  double encode_seconds = 0;  ///< of the processor, on this rank
+  double decode_seconds = 0;
 };
 
 /// A message as an algorithm receives it.
@@ -45,27 +51,39 @@ struct Incoming {
 
 inline constexpr int kAnyPeer = -1;
 
-class Operation {
+/// How an operation is run.
+struct OperationSettings {
+  CallSignature signature;
+  double deadline_seconds = 0;  ///< 0: the communicator's default
+  bool checksum = false;        ///< a CRC-32C of every payload
+  bool is_blocking = false;     ///< the caller waits for it and does nothing else meanwhile
+  /// It reads or writes memory of the caller's. Where its request is dropped before the end, it is ended at once and
+  /// the communicator is broken, because nobody says how long that memory stays.
+  bool borrows = false;
+};
+
+class Operation : public std::enable_shared_from_this<Operation> {
  public:
   class Receive;
   class PollUntil;
+  class Landing;
   /// Where a large segment of a message should be received, from the segments that came before it; empty: anywhere.
-  using Landing =
+  using LandingFunction =
       std::function<Buffer(Step step, std::span<const Buffer> arrived, std::size_t segment, std::uint64_t bytes)>;
 
-  Operation(Engine& engine, std::shared_ptr<Context> context, const CallSignature& signature, double deadline_seconds,
-            bool checksum);
+  Operation(Engine& engine, std::shared_ptr<Context> context, Channel& channel, const OperationSettings& settings);
   ~Operation();
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 
-  int rank() const;
-  int size() const;
-  std::uint32_t sequence() const { return sequence_; }
-  const CallSignature& signature() const { return signature_; }
-  const Profile& profile() const;
-  std::span<const int> nodes() const;
-  int node_count() const;
+  int rank() const { return context_->rank; }
+  int size() const { return context_->size(); }
+  std::uint64_t sequence() const { return sequence_; }
+  std::uint32_t channel() const { return channel_.number; }
+  const CallSignature& signature() const { return settings_.signature; }
+  const Profile& profile() const { return context_->profile; }
+  std::span<const int> nodes() const { return context_->nodes; }
+  int node_count() const { return context_->node_count; }
   const Counts& counts() const { return counts_; }
 
   /// Sends and goes on. The segments must not be written any more. `data_bytes` of them are arrays.
@@ -86,53 +104,81 @@ class Operation {
   void charge(const KernelReport& report);
   void charge(double seconds);
   void count_received(std::uint64_t data_bytes) { counts_.data_bytes_received += data_bytes; }
-  /// Large segments that arrive from now on are put where `landing` says.
-  void land_with(Landing landing) { landing_ = std::move(landing); }
+  void count_encoding(double seconds) { counts_.encode_seconds += seconds; }
+  void count_decoding(double seconds) { counts_.decode_seconds += seconds; }
 
-  /// Null where the transport has none or where the communicator is a part of the job.
+  /// Null where the transport has none, where the communicator is a part of the job, and on channels.
   NativeAllreduce* native_allreduce() const;
   /// True where no other operation of this engine is in flight, so that blocking holds up nobody.
   bool is_alone() const;
-  /// What this rank tells the others with its frames: how long the call before this one took here. 0: unknown.
-  void set_last_call(Ticks ticks) { last_call_ = ticks; }
+  /// What this rank tells the others: how long the call before this one took here. REQUIRES: nothing is sent yet.
+  void set_last_call(Ticks ticks) { last_call_ = std::max(last_call_, ticks); }
+  /// The largest that this rank has heard of. Messages carry it, so that it is the largest of all ranks once every
+  /// rank's data has, by whatever way, come here.
   Ticks last_call() const { return last_call_; }
   /// True where nobody but the library decides when messages are taken, so that a call's time says what it costs.
   bool is_timed() const;
-  void set_blocking(bool blocking) { blocking_ = blocking; }
-  bool is_blocking() const { return blocking_; }
+  bool is_blocking() const { return settings_.is_blocking; }
+  /// May be asked from any thread.
+  bool is_finished() const { return state_.load(std::memory_order_acquire) == State::finished; }
 
  private:
   friend class Engine;
-  enum class State { running, draining, finished };
+  enum class State { queued, running, draining, finished };
+  struct Ticket;
 
-  void accept(Incoming message);
+  void set_sequence(std::uint64_t sequence);
+  void accept(Incoming message, Ticks last_call);
   void fail(const Error& error);
-  bool outstanding_sends() const { return ticket_.use_count() > 1; }
+  /// Puts the operation on the engine's list of those that may be over.
+  void want_attention();
   std::string describe() const;
   std::string describe_waiting() const;
   std::string describe_peers(const Receive& receive) const;
+  /// True where everybody who could send what the receive waits for has left.
+  bool is_in_vain(const Receive& receive) const;
+  Error left_alone(const Receive& receive) const;
 
   Engine& engine_;
   std::shared_ptr<Context> context_;
-  CallSignature signature_;
-  std::uint32_t sequence_ = 0;
+  Channel& channel_;
+  OperationSettings settings_;
+  std::uint64_t sequence_ = 0;
   std::uint64_t fingerprint_ = 0;
   double deadline_ = 0;
-  double deadline_seconds_ = 0;
-  bool checksum_ = false;
-  bool blocking_ = false;
   Ticks last_call_ = 0;
-  State state_ = State::running;
+  std::atomic<State> state_ = State::queued;
   std::optional<Error> error_;
   Counts counts_;
+  std::shared_ptr<void> make_task_;  ///< what the task may be a lambda of
   Task<> task_;
   PoolVector<Incoming> inbox_;
   PoolVector<Receive*> waiting_;
   PoolVector<std::pair<Step, int>> taken_;  ///< what receive_next() gave, so that an error can say who is missing
   PollUntil* poll_ = nullptr;
-  Landing landing_;
-  std::shared_ptr<void> ticket_;         ///< shared with every message that is not sent yet
-  std::coroutine_handle<> on_finished_;  ///< who awaits the whole operation
+  Landing* first_landing_ = nullptr;
+  std::shared_ptr<Ticket> ticket_;  ///< shared with every message that is not sent yet
+  bool is_drained_ = false;
+  bool wants_attention_ = false;
+  Operation* next_for_attention_ = nullptr;
+  detail::PromiseBase* on_finished_ = nullptr;  ///< who awaits the whole operation
+};
+
+/// Large segments that arrive while this exists are put where the function says. Where several exist, the youngest that
+/// gives an answer decides.
+class Operation::Landing {
+ public:
+  Landing(Operation& operation, LandingFunction function);
+  ~Landing();
+  Landing(const Landing&) = delete;
+  Landing& operator=(const Landing&) = delete;
+
+ private:
+  friend class Engine;
+
+  Operation& operation_;
+  LandingFunction function_;
+  Landing* older_;
 };
 
 /// Awaitable of receive() and receive_next().
@@ -140,11 +186,15 @@ class [[nodiscard]] Operation::Receive {
  public:
   Receive(Operation& operation, int from, Step step) : operation_(operation), from_(from), step_(step) {}
   bool await_ready();
-  void await_suspend(std::coroutine_handle<> waiter);
+  template <class Promise>
+  void await_suspend(std::coroutine_handle<Promise> waiter) {
+    wait(waiter.promise());
+  }
   Incoming await_resume();
 
  private:
   friend class Operation;
+  void wait(detail::PromiseBase& waiter);
   bool matches(const Incoming& message) const {
     return message.step == step_ && (from_ == kAnyPeer || from_ == message.from);
   }
@@ -153,7 +203,7 @@ class [[nodiscard]] Operation::Receive {
   int from_;
   Step step_;
   std::optional<Incoming> message_;
-  std::coroutine_handle<> waiter_;
+  detail::PromiseBase* waiter_ = nullptr;
 };
 
 /// Awaitable of poll_until().
@@ -161,16 +211,21 @@ class [[nodiscard]] Operation::PollUntil {
  public:
   PollUntil(Operation& operation, std::function<bool()> ready) : operation_(operation), ready_(std::move(ready)) {}
   bool await_ready() { return ready_(); }
-  void await_suspend(std::coroutine_handle<> waiter);
+  template <class Promise>
+  void await_suspend(std::coroutine_handle<Promise> waiter) {
+    wait(waiter.promise());
+  }
   void await_resume();
 
  private:
   friend class Operation;
   friend class Engine;
+  void wait(detail::PromiseBase& waiter);
 
   Operation& operation_;
   std::function<bool()> ready_;
-  std::coroutine_handle<> waiter_;
+  detail::PromiseBase* waiter_ = nullptr;
 };
 
 }  // namespace tulle
+#pragma GCC visibility pop

@@ -1,15 +1,19 @@
 // The constants of a network and a machine, in which costs are expressed.
+//
+// Threads: a plain value; each object is used by one thread at a time, or read by several.
 #pragma once
 
+#pragma GCC visibility push(default)
 namespace tulle {
 
-/// Measured by a probe, or the defaults of a transport. Equal on all ranks of a communicator.
+/// What a probe measured, or the defaults of a transport. It must be equal on all ranks of a communicator, as ranks
+/// choose rows by it. No constant is negative.
 struct Profile {
   double alpha_seconds = 2e-6;           ///< α: per message
   double beta_seconds_per_byte = 1e-10;  ///< β: per byte
   double node_alpha_seconds = 2e-6;      ///< α between two ranks of one node
   double node_beta_seconds_per_byte = 1e-10;
-  double exchange_factor = 1;  ///< how much longer a byte takes where two ranks send to each other at once
+  double exchange_factor = 1;            ///< how much longer a byte takes where two ranks send to each other at once
   double gamma_sparse_seconds = 3.3e-9;  ///< γ: per (index, value) pair that a kernel touches
   double gamma_dense_seconds = 0.3e-9;   ///< γ: per value that a dense kernel touches
 
@@ -22,3 +26,4 @@ struct Profile {
 };
 
 }  // namespace tulle
+#pragma GCC visibility pop

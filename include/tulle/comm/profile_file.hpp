@@ -1,4 +1,7 @@
 // Profiles on disk: what a probe measured, where and how surely, as JSON. docs/tuning.md gives the format.
+//
+// Threads: the functions keep no state and may be called from any thread; load_profile() as collectives may, one at a
+// time on a channel and while no operation is in flight.
 #pragma once
 
 #include <map>
@@ -10,6 +13,7 @@
 #include "tulle/comm/communicator.hpp"
 #include "tulle/comm/profile.hpp"
 
+#pragma GCC visibility push(default)
 namespace tulle {
 
 /// One constant of Profile, by the name that the file has for it: its field's.
@@ -44,15 +48,17 @@ std::string profile_text(const MeasuredProfile& measured);
 /// throws bad_input naming `source` and the field.
 MeasuredProfile parse_profile(std::string_view text, std::string_view source);
 
-/// The same with a file. Throws system naming it where it cannot be read or written.
+/// The same with a file. Throws system naming it where it cannot be read or written; what was there then stays.
 MeasuredProfile read_profile(const std::string& path);
 void write_profile(const std::string& path, const MeasuredProfile& measured);
 
 /// Gives all ranks the profile of a file that rank 0 reads. Collective. Where it cannot be read, all ranks throw what
-/// read_profile() throws and keep the profile they have. Simulated ranks cannot block: SimOptions has a profile.
+/// read_profile() throws and keep the profile they have. It blocks, which simulated ranks cannot: SimOptions has a
+/// profile.
 void load_profile(Communicator& communicator, const std::string& path);
 
 /// A variable with the path of a file that mpi_communicator() loads, as it is set for rank 0.
 inline constexpr const char* kProfileVariable = "TULLE_PROFILE";
 
 }  // namespace tulle
+#pragma GCC visibility pop

@@ -5,9 +5,11 @@
 
 #include "tulle/comm/communicator.hpp"
 
+#pragma GCC visibility push(default)
 namespace tulle {
 
 /// Runs `body` on `ranks` threads, each with its communicator, and joins them. Throws the lowest failing rank's error.
 void run_threads(int ranks, const std::function<void(Communicator&)>& body);
 
 }  // namespace tulle
+#pragma GCC visibility pop

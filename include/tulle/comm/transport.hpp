@@ -1,14 +1,18 @@
 // The seam between collectives and networks: sends whole messages, delivers whole messages of unknown length.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
+#include <mutex>
 #include <span>
 #include <string>
 
+#include "tulle/base/error.hpp"
 #include "tulle/comm/message.hpp"
 #include "tulle/comm/profile.hpp"
 #include "tulle/stream/op.hpp"
 
+#pragma GCC visibility push(default)
 namespace tulle {
 
 /// Where a transport puts what arrived: the engine.
@@ -21,8 +25,11 @@ class MessageSink {
   /// of it that came with the head; those still to come are empty. An empty answer: wherever the transport likes.
   virtual Buffer landing_for(int source, std::span<const std::byte> head, std::span<const Buffer> arrived,
                              std::size_t segment, std::uint64_t bytes) = 0;
-  /// Bytes that are no message arrived from `source`, or it cannot be reached any more.
-  virtual void fail_peer(int source, const std::string& reason) = 0;
+  /// `source` cannot be reached any more (peer_failed), or bytes that are no message arrived from it (bad_message).
+  /// Concerns the communicators that it is a member of.
+  virtual void fail_peer(int source, ErrorKind kind, const std::string& reason) = 0;
+  /// `source` has ended in order, and everything that it sent is delivered: who still waits for it waits in vain.
+  virtual void peer_left(int source) = 0;
   /// Resumes what became ready, and looks at deadlines. Called by the simulator, which runs many engines.
   virtual void settle() = 0;
 };
@@ -47,7 +54,8 @@ class NativeAllreduce {
   std::uint64_t turns_ended_ = 0;
 };
 
-/// The messages between the ranks of one job, as seen by one of them. Not thread-safe: the engine serializes.
+/// The messages between the ranks of one job, as seen by one of them. Not thread-safe, but for what says so: the engine
+/// has one driver at a time.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -64,10 +72,13 @@ class Transport {
   virtual bool poll() = 0;
   /// Moves on messages that are under way while a coroutine computes; delivers nothing.
   virtual void push() {}
-  /// Waits a moment because poll() found nothing for the `misses`-th time in a row. Called without the engine's lock.
+  /// Waits a moment because poll() found nothing for the `misses`-th time in a row. Called by the thread that polls,
+  /// without the engine's lock. Here it spins, yields, then sleeps.
   virtual void idle(int misses);
+  /// Ends an idle(), the next one where none is under way. Called by any thread; every other function by one at a time.
+  virtual void wake();
 
-  /// Seconds on a clock of its own.
+  /// Seconds on a clock of its own. Called by any thread.
   virtual double now() const = 0;
   /// Asks for settle() to be called at time `seconds` of now(), where nothing else would.
   virtual void set_timer(double seconds) { (void)seconds; }
@@ -84,6 +95,12 @@ class Transport {
   virtual NativeAllreduce* native_allreduce() { return nullptr; }
   /// Throws unsupported, saying why, where poll() may not be called from another thread.
   virtual void require_progress_thread() const {}
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable woken_;
+  bool is_woken_ = false;
 };
 
 }  // namespace tulle
+#pragma GCC visibility pop

@@ -1,4 +1,7 @@
 // A rank's part of a data set, in blocks that are read when they are needed.
+//
+// Threads: one thread at a time may use a Dataset together with its copies and what split() and divided() made of it,
+// because they read through the same source. Rows that block() gave may be read by any thread.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "tulle/linear/positional_reader.hpp"
+#include "tulle/base/positional_reader.hpp"
 #include "tulle/linear/rows.hpp"
 #include "tulle/linear/text_format.hpp"
 
+#pragma GCC visibility push(default)
 namespace tulle::linear {
 
 /// One of `count` parts that cover a file, e.g. a rank's.
@@ -23,29 +27,32 @@ struct DataOptions {
   Part part;
   TextOptions text;
   std::uint64_t memory_bytes = std::uint64_t{4} << 30;  ///< of rows kept; what does not fit is read in every pass
-  std::function<void(std::uint64_t rows)> on_rows;      ///< so many more were read from text
+  std::function<void(std::uint64_t rows)> on_rows;      ///< called while text is read, when `rows` more are in memory
 };
 
+/// Copies share the rows that are in memory.
 class Dataset {
  public:
   using Load = std::function<std::shared_ptr<const Rows>(std::size_t block)>;
   using ReadAhead = std::function<void(std::size_t block)>;
 
-  /// `rows_of_block[b]` rows come from load(b), sooner where read_ahead(b) was called some time before. The first
-  /// blocks are kept, up to `memory_bytes`.
+  /// `rows_of_block[b]` rows come from load(b), sooner where read_ahead(b) was called some time before. Blocks are kept
+  /// as they are first read, while they fit `memory_bytes`.
   Dataset(std::uint64_t features, std::vector<std::uint32_t> rows_of_block, Load load, std::uint64_t memory_bytes,
           ReadAhead read_ahead = {});
   /// Rows that are in memory already.
   explicit Dataset(Rows rows);
 
   std::uint64_t rows() const { return rows_; }
-  /// No index is as large.
+  /// One more than the largest index that may occur.
   std::uint64_t features() const { return features_; }
   std::size_t blocks() const { return rows_of_block_.size(); }
   std::uint32_t rows_of_block(std::size_t block) const { return rows_of_block_[block]; }
-  /// Throws bad_input where the file turns out to be damaged.
+  /// Reads the block unless it was kept. Throws bad_input where the file turns out to be damaged, system where it
+  /// cannot be read. REQUIRES: block < blocks().
   std::shared_ptr<const Rows> block(std::size_t block);
-  /// Begins to read a block that is wanted next, while the caller goes on. Does nothing where it is in memory.
+  /// Begins to read a block that is wanted next, while the caller goes on. Does nothing where it is in memory; gives up
+  /// a block that was begun before and not asked for.
   void read_ahead(std::size_t block);
   /// Calls function(rows) for each block in turn, and reads the next one meanwhile.
   template <class Function>
@@ -56,12 +63,14 @@ class Dataset {
       function(*rows);
     }
   }
+  /// Lines of text that were skipped.
   std::uint64_t bad_lines() const { return bad_lines_; }
   void set_bad_lines(std::uint64_t lines) { bad_lines_ = lines; }
 
-  /// Two sets: about `share` of the rows, drawn by `seed`, and the others.
+  /// Two sets: about `share` of the rows, drawn by `seed`, and the others. O(rows); nothing is read yet. Each set reads
+  /// all blocks of this one, keeps as much in memory, and copies its rows out of a block whenever that is asked for.
   std::pair<Dataset, Dataset> split(double share, std::uint64_t seed) const;
-  /// One of `part.count` sets that divide the rows between them, in about equal shares.
+  /// One of `part.count` sets that divide the rows between them, in about equal shares. Costs what split() does.
   Dataset divided(Part part) const;
 
  private:
@@ -81,7 +90,8 @@ std::uint64_t read_lines(const ReaderPtr& reader, Part part, const ParseLine& pa
                          const std::function<void(Rows rows)>& take);
 
 /// A part of a file in the binary format (docs/linear.md), or of text, plain or compressed. Text has to fit the memory.
-/// Throws bad_input naming file, line and reason.
+/// Throws bad_input naming file, line and reason, or that text does not fit; system where the file cannot be read.
 Dataset open_dataset(const ReaderPtr& reader, const DataOptions& options);
 
 }  // namespace tulle::linear
+#pragma GCC visibility pop

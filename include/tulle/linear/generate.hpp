@@ -1,4 +1,6 @@
 // Data from a seed that looks like the sets of SparCML's Table 1.
+//
+// Threads: pure functions, for any thread: parts of a set can be made at the same time.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +8,7 @@
 
 #include "tulle/linear/rows.hpp"
 
+#pragma GCC visibility push(default)
 namespace tulle::linear {
 
 /// Features are drawn by a power law: the j-th most frequent with weight 1/j, scattered over the dimension as hashing
@@ -20,11 +23,13 @@ struct GenerateOptions {
   std::uint64_t seed = 1;
 };
 
-/// "url": 3,231,961 features, 115 of them in a row, all ones. "webspam": 16,609,143, of which 680,715 can occur, and
-/// 3,730, counts scaled to length 1. Throws bad_input that lists the names.
+/// "url" has 3,231,961 features, 115 of them in a row, all ones. "webspam" has 16,609,143, of which 680,715 can occur
+/// and 3,730 are in a row, as counts scaled to length 1. Throws bad_input that lists the names.
 GenerateOptions generate_like(std::string_view name);
 
-/// Rows [first, first + count) of the endless set that the options describe.
+/// Rows [first, first + count) of the endless set that the options describe; each depends on its number alone. Throws
+/// bad_input for options out of bounds.
 Rows generate_rows(const GenerateOptions& options, std::uint64_t first, std::uint64_t count);
 
 }  // namespace tulle::linear
+#pragma GCC visibility pop

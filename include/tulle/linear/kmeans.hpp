@@ -1,4 +1,8 @@
 // k-means on sparse rows of several ranks: Lloyd's iterations, with the sums of clusters added by an allreduce.
+//
+// Threads: any thread may call, one at a time on a channel; no other may use `data` until the call is over. The rank's
+// work, and the callbacks, run on the thread that drives the engine: the progress thread where there is one, else the
+// caller's. Collective; REQUIRES: equal options on all ranks.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +11,10 @@
 #include <vector>
 
 #include "tulle/comm/communicator.hpp"
+#include "tulle/comm/task.hpp"
 #include "tulle/linear/dataset.hpp"
-#include "tulle/linear/waiting.hpp"
 
+#pragma GCC visibility push(default)
 namespace tulle::linear {
 
 struct KmeansOptions {
@@ -29,8 +34,11 @@ struct KmeansResult {
 };
 
 /// Starts from rows that are far apart (k-means++). A cluster that loses all of its rows keeps its center.
-/// A pass over the data for each cluster, then one an iteration; a pass costs non-zeros × clusters.
+/// Makes a pass over the data for each cluster, then one an iteration; a pass costs non-zeros × clusters. Takes about
+/// 8 × clusters × features bytes. Throws bad_input where there are more clusters than rows.
 KmeansResult kmeans(Communicator& communicator, Dataset& data, const KmeansOptions& options);
-Task<KmeansResult> kmeans_task(Communicator communicator, Waiting waiting, Dataset& data, KmeansOptions options);
+/// The same inside a program. `data` must outlive the task.
+Task<KmeansResult> kmeans_task(Communicator communicator, Dataset& data, KmeansOptions options);
 
 }  // namespace tulle::linear
+#pragma GCC visibility pop

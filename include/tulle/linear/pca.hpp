@@ -1,4 +1,8 @@
 // Principal components of sparse rows of several ranks, by power iteration.
+//
+// Threads: any thread may call, one at a time on a channel; no other may use `data` until the call is over. The rank's
+// work, and the callbacks, run on the thread that drives the engine: the progress thread where there is one, else the
+// caller's. Collective; REQUIRES: equal options on all ranks.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +11,10 @@
 #include <vector>
 
 #include "tulle/comm/communicator.hpp"
+#include "tulle/comm/task.hpp"
 #include "tulle/linear/dataset.hpp"
-#include "tulle/linear/waiting.hpp"
 
+#pragma GCC visibility push(default)
 namespace tulle::linear {
 
 struct PcaOptions {
@@ -30,8 +35,11 @@ struct PcaResult {
 };
 
 /// Rows stay sparse: the mean is taken away in the products, not in the data. An iteration costs non-zeros ×
-/// components, and components² × features for keeping them orthogonal.
+/// components, and components² × features for keeping them orthogonal. Throws bad_input where there are more components
+/// than features.
 PcaResult pca(Communicator& communicator, Dataset& data, const PcaOptions& options);
-Task<PcaResult> pca_task(Communicator communicator, Waiting waiting, Dataset& data, PcaOptions options);
+/// The same inside a program. `data` must outlive the task.
+Task<PcaResult> pca_task(Communicator communicator, Dataset& data, PcaOptions options);
 
 }  // namespace tulle::linear
+#pragma GCC visibility pop

@@ -1,4 +1,8 @@
 // Labelled sparse rows in memory: what files become and what solvers read.
+//
+// Threads: rows may be read by several threads, and changed by one while no other uses them. Functions that add rows
+// take amortized O(1) an entry and end the views that were given before; after std::bad_alloc only clear() may be
+// called.
 #pragma once
 
 #include <cstdint>
@@ -6,12 +10,14 @@
 
 #include "tulle/base/buffer.hpp"
 
+#pragma GCC visibility push(default)
 namespace tulle::linear {
 
 /// Features are numbered below this; what lies above is for intercepts and for what travels with a gradient.
 inline constexpr std::uint64_t kMaxFeatures = (std::uint64_t{1} << 32) - 1024;
 
-/// The non-zeros of one row, by increasing index. No values at all means that every one of them is 1.
+/// The non-zeros of one row, by increasing index; a view that lives until the rows change. No values at all means that
+/// every one of them is 1.
 struct RowView {
   std::span<const std::uint32_t> indices;
   std::span<const float> values;
@@ -28,9 +34,10 @@ class Rows {
     return size() * (sizeof(float) + sizeof(std::uint64_t)) + nonzeros() * (is_binary() ? 4 : 8);
   }
   bool is_binary() const { return values_.empty(); }
-  /// One more than the largest index.
+  /// One more than the largest index; 0 where there is none. One pass over the indices.
   std::uint64_t features() const;
 
+  /// REQUIRES: row < size(), here and below.
   float label(std::size_t row) const { return labels_[row]; }
   RowView operator[](std::size_t row) const {
     const std::uint64_t begin = begins_[row], length = begins_[row + 1] - begin;
@@ -71,3 +78,4 @@ class Rows {
 };
 
 }  // namespace tulle::linear
+#pragma GCC visibility pop

@@ -3,6 +3,10 @@
 // SGD: each rank computes the gradient of its mini-batch, the ranks sum them by an allreduce, and each applies the sum
 // to its copy of the weights. SCD: each rank updates some of its slice of the coordinates, and an allgather tells the
 // others. Both minimize the mean loss plus the penalty.
+//
+// Threads: any thread may call, one at a time on a channel; no other may use the data until the call is over. The
+// rank's work, and the callbacks, run on the thread that drives the engine: the progress thread where there is one,
+// else the caller's. Collective; REQUIRES: equal options on all ranks.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +21,8 @@
 #include "tulle/linear/dataset.hpp"
 #include "tulle/linear/model.hpp"
 #include "tulle/linear/replicas.hpp"
-#include "tulle/linear/waiting.hpp"
 
+#pragma GCC visibility push(default)
 namespace tulle::linear {
 
 enum class Solver { sgd, scd };
@@ -36,7 +40,7 @@ std::string_view to_string(Schedule schedule);
 /// Throws bad_input that lists the allowed names.
 Schedule schedule_from(std::string_view name);
 
-/// On rows that were not trained on. `loss` leaves the penalty out.
+/// How good a model is on rows that were not trained on. `loss` leaves the penalty out.
 struct Evaluation {
   double rows = 0;
   double loss = 0;
@@ -79,7 +83,7 @@ struct TrainOptions {
   double decay = 0.1;
   Schedule schedule = Schedule::adagrad;
   std::string aggregation = "auto";  ///< auto, sparse, dense (MPI's own where there is one) or a row of the registry
-  int staleness = 0;                 ///< τ: steps that may begin before the sum of this one is applied
+  int staleness = 0;                 ///< τ: steps that may begin before the sum or gather of this one is applied
   bool shuffle = true;
 
   std::uint32_t coordinates = 100;  ///< SCD: updates of each rank in an iteration
@@ -107,13 +111,15 @@ struct TrainResult {
 };
 
 /// Trains on the parts that the ranks hold; `held_out` may be null. For SCD every rank holds all of the data.
-/// REQUIRES: equal options on all ranks. Throws bad_input naming the option.
+/// Throws bad_input naming the option that is out of bounds, or why data or checkpoint cannot be used.
+/// An epoch of SGD is a pass over the data. A rank takes memory for a few numbers a weight (vectors × features) and for
+/// the data that it keeps.
 TrainResult train(Communicator& communicator, Dataset& data, Dataset* held_out, const TrainOptions& options);
-/// The same inside a program, for simulation.
-Task<TrainResult> train_task(Communicator communicator, Waiting waiting, Dataset& data, Dataset* held_out,
-                             TrainOptions options);
+/// The same inside a program, for simulation. The data must outlive the task.
+Task<TrainResult> train_task(Communicator communicator, Dataset& data, Dataset* held_out, TrainOptions options);
 
-/// `model` on the rows of all ranks.
+/// `model`, equal on all ranks, on the rows of all ranks: one pass over the data. Blocks.
 Evaluation evaluate(Communicator& communicator, Dataset& data, const LinearModel& model);
 
 }  // namespace tulle::linear
+#pragma GCC visibility pop

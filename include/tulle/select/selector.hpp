@@ -4,6 +4,9 @@
 // the *residual*. None keeps state between calls. Values are compared by magnitude and of equal ones the lower index
 // comes first; zeros are never selected. Results depend on the data and the options (seed and step among them) and on
 // nothing else: not on the number of threads, not on the instruction set.
+//
+// Threads: any thread may select, from vectors that no other writes meanwhile. A call computes on up to
+// SelectOptions::threads threads of TBB's and returns when all are done. docs/selectors.md compares what rows cost.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +16,7 @@
 
 #include "tulle/stream/stream.hpp"
 
+#pragma GCC visibility push(default)
 namespace tulle {
 
 /// What happens to NaN and infinity, which are found in the pass that a selector makes anyway.
@@ -27,16 +31,23 @@ enum class BucketForm {
   randomized,  ///< most of them, by (seed, step): faster, see docs/selectors.md
 };
 
+/// Values of another sign than asked for count as zeros. RedSync takes turns, so that what it selects has one sign and
+/// a mean and the indices are all there is to send.
+enum class Sign { any, positive, negative };
+
 struct SelectOptions {
   std::optional<std::uint64_t> k;   ///< how many; bucketed_top_k: of each bucket
   std::optional<double> density;    ///< k as a share of the values, rounded up; used where k is not set
   std::optional<double> threshold;  ///< threshold_filter: the least magnitude
-  std::uint64_t cap = 0;            ///< threshold_filter, sampled_top_k: the most that may pass; 0: see there
-  std::uint64_t bucket = 512;       ///< bucketed_top_k: consecutive values of a bucket
+  /// The most that may pass; of more, threshold_filter selects the `cap` largest and sampled_top_k the k largest. 0: no
+  /// cap for threshold_filter, 4k/3 for sampled_top_k.
+  std::uint64_t cap = 0;
+  Sign sign = Sign::any;       ///< of what is selected, for rows that say so
+  std::uint64_t bucket = 512;  ///< bucketed_top_k: consecutive values of a bucket
   BucketForm form = BucketForm::exact;
   std::uint64_t seed = 0;  ///< of everything random, together with `step`
   std::uint64_t step = 0;
-  int threads = 0;  ///< for large inputs; 0: all there are
+  int threads = 0;  ///< for large inputs; 0: TULLE_THREADS, or all processors
   NonFinite non_finite = NonFinite::error;
 };
 
@@ -49,30 +60,36 @@ struct Selection {
 struct DenseInput;
 
 enum class SelectorNeeds { k, threshold };
+enum class SelectorSigns {
+  own,    ///< as the row's summary says
+  asked,  ///< as SelectOptions::sign says
+};
 enum class SelectorAccuracy {
   exact,        ///< what the name says, always
   approximate,  ///< about as many, or about the largest
 };
 
-/// A row of the registry.
+/// A row of the registry. `run` is for select() and its like, which check the options first.
 struct Selector {
   std::string_view name;
   std::string_view summary;
   std::string_view paper;
   SelectorAccuracy accuracy;
   SelectorNeeds needs;
+  SelectorSigns signs;
   Selection (*run)(const DenseInput& input, const SelectOptions& options);
 };
 
 std::string_view to_string(SelectorNeeds needs);
 std::string_view to_string(SelectorAccuracy accuracy);
 
+/// All rows; they never change.
 std::span<const Selector> selectors();
 /// Throws bad_input that lists the names.
 const Selector& selector_from(std::string_view name);
 
-/// Selects from `values`. Throws bad_input naming the option that is missing or out of bounds, or the index of a value
-/// that is not finite (see NonFinite).
+/// Selects from `values`; the result is a copy. Throws bad_input naming the option that is missing or out of bounds, or
+/// the index of a value that is not finite (see NonFinite). As a rule one or two passes over the values.
 template <class V>
 Selection select(std::string_view selector, std::span<const V> values, const SelectOptions& options);
 
@@ -87,3 +104,4 @@ Selection accumulate_and_select(std::string_view selector, std::span<V> residual
                                 const SelectOptions& options);
 
 }  // namespace tulle
+#pragma GCC visibility pop

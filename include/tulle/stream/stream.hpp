@@ -1,8 +1,12 @@
 // The sparse stream: a vector of N values of which only some are stored.
 //
 // Either *sparse*, two arrays of equal length with strictly increasing indices, or *dense*, all values of its range.
-// Indices are 32 bits wide where N < 2^32 and 64 bits from there on. A stream covers a *range* of [0, N), by default all of
-// it; collectives cut it into blocks. Indices are always positions in [0, N), so blocks are joined by concatenation.
+// Indices are 32 bits wide where N < 2^32 and 64 bits from there on. A stream covers a *range* of [0, N), by default
+// all of it; collectives cut it into blocks. Indices are always positions in [0, N), so blocks are joined by
+// concatenation.
+//
+// Threads: a stream may be read by several threads, and assigned to by one while no other uses it. Streams that share
+// memory are as good as apart: what is shared is never written.
 #pragma once
 
 #include <concepts>
@@ -17,8 +21,10 @@
 #include "tulle/base/value_type.hpp"
 #include "tulle/stream/op.hpp"
 
+#pragma GCC visibility push(default)
 namespace tulle {
 
+/// The positions from `begin` to before `end`. REQUIRES: begin <= end.
 struct Range {
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
@@ -50,7 +56,7 @@ class AnyStream {
   static AnyStream empty(ValueType type, std::uint64_t dimension) { return empty(type, dimension, {0, dimension}); }
 
   /// Takes buffers as they are. REQUIRES: `indices` holds index_bytes(dimension) each, strictly increasing and inside
-  /// `range`; `values` as many of `type`.
+  /// `range`; `values` as many of `type`. Nothing is checked here: see validate().
   static AnyStream sparse(ValueType type, std::uint64_t dimension, Range range, Buffer indices, Buffer values);
   /// REQUIRES: `values` holds range.size() values of `type`.
   static AnyStream dense(ValueType type, std::uint64_t dimension, Range range, Buffer values);
@@ -75,16 +81,17 @@ class AnyStream {
   const Buffer& indices_buffer() const { return indices_; }
   const Buffer& values_buffer() const { return values_; }
 
-  /// The stored index at position `i`. REQUIRES: sparse, i < nnz().
+  /// The stored index at position `i`. REQUIRES: sparse, no phantom, i < nnz().
   std::uint64_t index_at(std::uint64_t i) const;
 
   /// Throws bad_input naming the first position at which the indices are not strictly increasing or leave the range.
+  /// One pass over the indices; nothing to do for dense streams and phantoms.
   void validate() const;
 
   /// A copy whose memory is its own where this one borrows.
   AnyStream to_owned() const;
 
-  /// Same type, range, layout, indices and value bits.
+  /// Same type, dimension, range, layout, indices and value bits.
   friend bool operator==(const AnyStream& a, const AnyStream& b);
 
  private:
@@ -110,24 +117,26 @@ class Stream : public AnyStream {
   /// Throws bad_input where the value type differs.
   explicit Stream(AnyStream stream);
 
-  /// Copies strictly increasing indices and their values. Throws bad_input where they are not.
+  /// Copies strictly increasing indices and their values. Throws bad_input where they are not, or not as many.
   template <StreamIndex I>
   static Stream from_sorted(std::uint64_t dimension, std::span<const I> indices, std::span<const V> values);
-  /// Copies pairs in any order; values of the same index are combined by `op` in the order given.
+  /// Copies pairs in any order and sorts them; values of the same index are combined by `op` in the order given. Throws
+  /// bad_input for an index outside, or where `op` is not defined on V.
   template <StreamIndex I>
   static Stream from_pairs(std::uint64_t dimension, std::span<const I> indices, std::span<const V> values,
                            const Op& op = Op::sum());
-  /// Everything that is not, bit for bit, the neutral element of `op`. Nothing is dropped for being small.
+  /// Copies everything that is not, bit for bit, the neutral element of `op`. Nothing is dropped for being small.
   static Stream from_dense(std::span<const V> values, const Op& op = Op::sum());
-  /// The values for which `keep(index, value)` holds.
+  /// Copies the values for which `keep(index, value)` holds, asked once for each, in order.
   static Stream from_predicate(std::span<const V> values, const std::function<bool(std::uint64_t, V)>& keep);
-  /// All values, dense.
+  /// Copies all values, dense.
   static Stream dense(std::span<const V> values);
 
-  /// Views of the caller's memory, which must outlive the stream. Checked like from_sorted. The index width must be
-  /// index_bytes(dimension).
+  /// A view of the caller's memory, which must outlive the stream and its copies, unchanged. Checked like from_sorted,
+  /// in one pass over the indices; throws bad_input also where sizeof(I) is not index_bytes(dimension).
   template <StreamIndex I>
   static Stream borrow_sorted(std::uint64_t dimension, std::span<const I> indices, std::span<const V> values);
+  /// The same of a dense vector, without a pass.
   static Stream borrow_dense(std::span<const V> values);
 
   std::span<const V> values() const { return values_buffer().template as<V>(); }
@@ -137,10 +146,11 @@ class Stream : public AnyStream {
     return indices_buffer().template as<I>();
   }
 
-  /// The value at `index`, or the neutral element of `op`. O(log nnz).
+  /// The value at `index`, or the neutral element of `op`. O(log nnz). Throws bad_input outside of the range.
   V at(std::uint64_t index, const Op& op = Op::sum()) const;
-  /// All values of the range.
+  /// All values of the range, copied; absent ones are the neutral element of `op`.
   std::vector<V> to_vector(const Op& op = Op::sum()) const;
 };
 
 }  // namespace tulle
+#pragma GCC visibility pop

@@ -1,11 +1,14 @@
 // Lower bounds on the time of a sparse allreduce, to hold costs against.
+//
+// Threads: pure functions, for any thread; O(1).
 #pragma once
 
 #include <string_view>
 #include <vector>
 
-#include "tulle/collectives/algorithm.hpp"
+#include "tulle/collectives/registry.hpp"
 
+#pragma GCC visibility push(default)
 namespace tulle {
 
 /// No algorithm takes less, as far as what the bound assumes holds.
@@ -25,7 +28,10 @@ double sparse_limit(const CostInput& input);
 /// ceiling of a speed-up over the best dense allreduce, and the entropy of what a rank does not know yet.
 ///
 /// The bounds count words of values and none of indices, so no index coding passes Lemma 4.1. Theorem 4.2 and what
-/// follows from it take a sum of more than δ for dense: a coded sum may be smaller, and then passes them.
+/// follows from it are about sums that are no smaller sparse than dense: more than δ with raw indices, more than that
+/// where indices are coded. The theorem adds what a rank sends to what it receives, N·βd in all; a port does both at
+/// once, and a rank need not receive the block that it owns: (P−1)/P·N·βd is left. REQUIRES: ranks >= 1, dimension > 0.
 std::vector<Bound> lower_bounds(const CostInput& input);
 
 }  // namespace tulle
+#pragma GCC visibility pop

@@ -1,4 +1,6 @@
 // Why auto chooses what it chooses: costs row by row, where the choice turns, how far the best is from the bounds.
+//
+// Threads: pure functions, for any thread.
 #pragma once
 
 #include <vector>
@@ -6,6 +8,7 @@
 #include "tulle/tune/bounds.hpp"
 #include "tulle/tune/planned_call.hpp"
 
+#pragma GCC visibility push(default)
 namespace tulle {
 
 /// What a row costs, and which part of that is due to what: the parts add up.
@@ -39,6 +42,7 @@ struct Explanation {
   std::vector<Bound> bounds;
   IndexCost indices;
 
+  /// REQUIRES: explain() or explain_costs() made this, so that there is a row.
   const RowCost& winner() const { return rows.front(); }
 };
 
@@ -49,8 +53,9 @@ RowCost cost_of(const Algorithm& row, const CostInput& input);
 /// The row that choose() takes. Throws as choose() does.
 const Algorithm& winner_of(const PlannedCall& call);
 
-/// Where the winner changes between two densities, from the lowest on, each to within 1 %.
-/// REQUIRES: 0 < lowest < highest <= 1.
+/// Where the winner changes between two densities, from the lowest on, each to within 1 %. A row that wins on less than
+/// a factor of 1.25 may be missed. Evaluates all rows about 30 times for a doubling of density. Throws as explain()
+/// does. REQUIRES: 0 < lowest < highest <= 1.
 std::vector<Crossover> crossovers(PlannedCall call, double lowest, double highest);
 
 /// The costs, the bounds and the coding of one call, without crossovers. Throws as explain() does.
@@ -61,3 +66,4 @@ Explanation explain_costs(const PlannedCall& call);
 Explanation explain(const PlannedCall& call);
 
 }  // namespace tulle
+#pragma GCC visibility pop

@@ -1,4 +1,6 @@
 // RedSync's choice per layer: send a selection of its gradient, or all of it. RedSync, section 5.4, equations 1 and 2.
+//
+// Threads: pure functions, for any thread. REQUIRES of all: ranks >= 1, value_bytes > 0.
 #pragma once
 
 #include <limits>
@@ -8,6 +10,7 @@
 
 #include "tulle/comm/profile.hpp"
 
+#pragma GCC visibility push(default)
 namespace tulle {
 
 /// What a selector takes on a layer: T_select, linear in its size.
@@ -42,12 +45,15 @@ LayerCost layer_cost(const LayerCall& call, double layer_bytes, const SelectionC
 double turning_bytes(const LayerCall& call, const SelectionCost& selection);
 
 /// Layers from `from_bytes` on, up to the next region, are best sent with this selector, or dense where it is empty.
+/// The name is the SelectionCost's, whose text must outlive this.
 struct LayerRegion {
   double from_bytes = 0;
   std::string_view selector;
 };
 
-/// RedSync's policy: the cheapest of dense and every selector, by layer size, from the smallest on.
+/// RedSync's policy: the cheapest of dense and every selector, by layer size, from the smallest on. O(n²) for n
+/// selectors.
 std::vector<LayerRegion> layer_regions(const LayerCall& call, std::span<const SelectionCost> selections);
 
 }  // namespace tulle
+#pragma GCC visibility pop

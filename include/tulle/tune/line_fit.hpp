@@ -1,8 +1,11 @@
 // α and β from times of messages of several sizes.
+//
+// Threads: a pure function, for any thread.
 #pragma once
 
 #include <span>
 
+#pragma GCC visibility push(default)
 namespace tulle {
 
 struct TransferTime {
@@ -25,3 +28,4 @@ struct LineFit {
 LineFit fit_line(std::span<const TransferTime> times);
 
 }  // namespace tulle
+#pragma GCC visibility pop

@@ -1,4 +1,6 @@
 // A map of which row wins where, over density and number of ranks.
+//
+// Threads: pure functions, for any thread.
 #pragma once
 
 #include <optional>
@@ -6,6 +8,7 @@
 
 #include "tulle/tune/explain.hpp"
 
+#pragma GCC visibility push(default)
 namespace tulle {
 
 struct PlanCell {
@@ -18,9 +21,10 @@ struct PlanCell {
   std::optional<double> speed_up() const;
 };
 
-/// A cell for every number of ranks and every density, ranks by ranks. What else the call says stays; teams that do not
-/// divide the ranks become 1. Throws as explain() does.
+/// A cell for every number of ranks and every density, ranks by ranks, each at the cost of explain_costs(). What else
+/// the call says stays; teams that do not divide the ranks become 1. Throws bad_input as explain() does.
 std::vector<PlanCell> plan(const PlannedCall& call, const std::vector<int>& ranks,
                            const std::vector<double>& densities);
 
 }  // namespace tulle
+#pragma GCC visibility pop

@@ -1,11 +1,14 @@
 // A call that is not made: what its cost depends on, in the words of CallOptions.
+//
+// Threads: pure functions, for any thread; O(1).
 #pragma once
 
 #include <cstdint>
 #include <string>
 
-#include "tulle/collectives/algorithm.hpp"
+#include "tulle/collectives/registry.hpp"
 
+#pragma GCC visibility push(default)
 namespace tulle {
 
 struct PlannedCall {
@@ -21,8 +24,10 @@ struct PlannedCall {
   Profile profile;
 };
 
-/// What auto would look at in the first such call. Throws bad_input naming the field that is out of bounds.
+/// What auto would look at in the first such call. Throws bad_input naming the field that is out of bounds. The result
+/// views nothing of `call`.
 CostInput cost_input(const PlannedCall& call);
 RowNeeds row_needs(const PlannedCall& call);
 
 }  // namespace tulle
+#pragma GCC visibility pop

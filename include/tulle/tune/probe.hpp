@@ -1,4 +1,7 @@
 // Measures the constants of a profile: α and β between ranks, γ of each kernel.
+//
+// Threads: as collectives, any thread may call, one at a time on a channel. The measuring, and `on_progress`, run on
+// the thread that drives the engine: the progress thread where there is one, else whoever waits.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +11,7 @@
 #include "tulle/comm/communicator.hpp"
 #include "tulle/comm/profile_file.hpp"
 
+#pragma GCC visibility push(default)
 namespace tulle {
 
 struct ProbeOptions {
@@ -16,7 +20,7 @@ struct ProbeOptions {
   bool kernels = true;                                   ///< else the γ of the communicator's profile stay
   double kernel_seconds = 0.02;                          ///< that a kernel runs in a round
   std::uint64_t kernel_bytes = std::uint64_t{16} << 20;  ///< of a kernel's operands: more than a core's caches hold
-  /// Called on every rank that sets it: so many steps of so many are done, and this comes next.
+  /// Called on every rank that sets it, when `done` of `total` steps are over and `what` comes next.
   std::function<void(std::uint64_t done, std::uint64_t total, std::string_view what)> on_progress;
 };
 
@@ -28,8 +32,10 @@ struct ProbeOptions {
 /// are of the library's kernels, with all ranks computing at once, on operands that do not fit the caches. `also` holds
 /// what one pair alone and what kernels on small operands take. Fields that say where and when are the caller's to
 /// fill. What cannot be measured (P = 1, no two ranks on a node) stays as the communicator's profile has it.
-/// docs/tuning.md says how and why. Throws bad_input for options out of bounds.
+/// docs/tuning.md says how and why. Throws bad_input for options out of bounds. Takes seconds, and a few times
+/// `kernel_bytes` of memory on each rank; nothing else should run meanwhile. REQUIRES: equal options on all ranks.
 MeasuredProfile probe(Communicator& communicator, const ProbeOptions& options = {});
 Request<MeasuredProfile> iprobe(Communicator& communicator, const ProbeOptions& options = {});
 
 }  // namespace tulle
+#pragma GCC visibility pop

@@ -41,8 +41,9 @@ OpenedEnvelope open_envelope(const Buffer& envelope, const MpiOptions& options) 
     opened.message.segments.push_back(offset ? envelope.slice(*offset, length) : Buffer());
   }
   if (walk.bytes() != envelope.size()) {
-    throw Error(ErrorKind::bad_message, fmt::format("message field 'segments': {} bytes arrived, {} or more were announced",
-                                                    envelope.size(), walk.bytes()));
+    throw Error(ErrorKind::bad_message,
+                fmt::format("message field 'segments': {} bytes arrived, {} or more were announced", envelope.size(),
+                            walk.bytes()));
   }
   return opened;
 }

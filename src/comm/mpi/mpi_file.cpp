@@ -79,4 +79,22 @@ void MpiFile::Reading::finish() {
   if (read < bytes_.size()) file_.read_at(offset_ + read, bytes_.subspan(read));
 }
 
+void write_mpi_file(const std::string& path, std::uint64_t offset, std::span<const std::byte> bytes) {
+  MPI_File file = MPI_FILE_NULL;
+  require(path, ErrorKind::system, "MPI_File_open",
+          MPI_File_open(MPI_COMM_SELF, path.c_str(), MPI_MODE_WRONLY, MPI_INFO_NULL, &file));
+  int code = MPI_SUCCESS;
+  while (!bytes.empty() && code == MPI_SUCCESS) {
+    const std::span<const std::byte> piece = bytes.first(std::min(bytes.size(), kMostBytes));
+    code = MPI_File_write_at(file, static_cast<MPI_Offset>(offset), piece.data(), static_cast<int>(piece.size()),
+                             MPI_BYTE, MPI_STATUS_IGNORE);
+    bytes = bytes.subspan(piece.size());
+    offset += piece.size();
+  }
+  if (code == MPI_SUCCESS) code = MPI_File_sync(file);
+  const int closed = MPI_File_close(&file);
+  require(path, ErrorKind::system, "MPI_File_write_at", code);
+  require(path, ErrorKind::system, "MPI_File_close", closed);
+}
+
 }  // namespace tulle

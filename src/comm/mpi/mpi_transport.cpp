@@ -132,7 +132,7 @@ void MpiTransport::post_send(const std::shared_ptr<Departure>& departure, const 
   if (code != MPI_SUCCESS) {
     // Told to the engine by the next poll: it may be in the middle of something. Until then the message counts as
     // unsent, so that its operation does not end well.
-    failures_.push_back({departure->peer, describe_mpi_error("MPI_Isend", code)});
+    failures_.push_back({departure->peer, ErrorKind::peer_failed, describe_mpi_error("MPI_Isend", code)});
     new auto(departure);
   } else if (done == 0) {
     sends_.add(request, departure);
@@ -141,7 +141,7 @@ void MpiTransport::post_send(const std::shared_ptr<Departure>& departure, const 
 
 bool MpiTransport::finish_sends() {
   return sends_.test([this](const std::shared_ptr<Departure>& departure, const MPI_Status&, int code) {
-    if (code != MPI_SUCCESS) lose(departure->peer, describe_mpi_error("MPI_Isend", code));
+    if (code != MPI_SUCCESS) lose(departure->peer, ErrorKind::peer_failed, describe_mpi_error("MPI_Isend", code));
   });
 }
 
@@ -170,7 +170,7 @@ bool MpiTransport::accept_envelope() {
   int code = MPI_Irecv(arrival->envelope.mutable_data(), bytes, MPI_BYTE, rank, kEnvelopeTag, comm_, &request);
   if (code == MPI_SUCCESS) code = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
   if (code != MPI_SUCCESS) {
-    lose(rank, describe_mpi_error("MPI_Irecv", code));
+    lose(rank, ErrorKind::peer_failed, describe_mpi_error("MPI_Irecv", code));
     return true;
   }
   source.unopened.push_back(arrival);
@@ -190,9 +190,10 @@ bool MpiTransport::finish_receives() {
     int bytes = 0;
     if (code == MPI_SUCCESS) MPI_Get_count(&status, MPI_BYTE, &bytes);
     if (code != MPI_SUCCESS) {
-      lose(arrival.source, describe_mpi_error("MPI_Irecv", code));
+      lose(arrival.source, ErrorKind::peer_failed, describe_mpi_error("MPI_Irecv", code));
     } else if (bytes != piece.bytes) {
-      lose(arrival.source, fmt::format("a segment is cut off: {} of {} bytes", bytes, piece.bytes));
+      lose(arrival.source, ErrorKind::bad_message,
+           fmt::format("a segment is cut off: {} of {} bytes", bytes, piece.bytes));
     } else if (!arrival.has_envelope) {
       arrival.has_envelope = true;
       open_envelopes(source);
@@ -212,7 +213,7 @@ void MpiTransport::open_envelopes(Source& source) {
     try {
       receive_bodies(arrival);
     } catch (const std::exception& error) {  // also bad_alloc, for a length that no memory can hold
-      lose(arrival->source, error.what());
+      lose(arrival->source, ErrorKind::bad_message, error.what());
     }
   }
 }
@@ -220,20 +221,30 @@ void MpiTransport::open_envelopes(Source& source) {
 void MpiTransport::receive_bodies(const std::shared_ptr<Arrival>& arrival) {
   OpenedEnvelope opened = open_envelope(arrival->envelope, options_);
   arrival->message = std::move(opened.message);
-  for (std::size_t i = 0; i < opened.lengths.size(); ++i) {
-    const bool is_detached = arrival->message.segments[i].size() != opened.lengths[i];
-    if (is_detached) receive_segment(arrival, i, opened.lengths[i]);
+  Message& message = arrival->message;
+  // What is still to come must not look as if it had arrived: landings are asked for first, and put in place then.
+  PoolVector<Buffer> landings(opened.lengths.size());
+  for (std::size_t i = 0; i < landings.size(); ++i) {
+    const bool is_detached = message.segments[i].size() != opened.lengths[i];
+    if (is_detached) landings[i] = landing_of(*arrival, i, opened.lengths[i]);
   }
-  if (arrival->missing_pieces == 0) sink_->deliver(arrival->source, std::move(arrival->message));
+  for (std::size_t i = 0; i < landings.size(); ++i) {
+    if (landings[i].empty()) continue;
+    message.segments[i] = std::move(landings[i]);
+    receive_segment(arrival, message.segments[i]);
+  }
+  if (arrival->missing_pieces == 0) sink_->deliver(arrival->source, std::move(message));
 }
 
-void MpiTransport::receive_segment(const std::shared_ptr<Arrival>& arrival, std::size_t segment, std::uint64_t bytes) {
-  Message& message = arrival->message;
-  Buffer landing = sink_->landing_for(arrival->source, message.head.bytes(), message.segments, segment, bytes);
-  if (landing.size() != bytes || landing.is_phantom()) landing = Buffer::allocate(bytes);
+Buffer MpiTransport::landing_of(const Arrival& arrival, std::size_t segment, std::uint64_t bytes) {
+  const Message& message = arrival.message;
+  Buffer landing = sink_->landing_for(arrival.source, message.head.bytes(), message.segments, segment, bytes);
+  return landing.size() != bytes || landing.is_phantom() ? Buffer::allocate(bytes) : landing;
+}
+
+void MpiTransport::receive_segment(const std::shared_ptr<Arrival>& arrival, Buffer& landing) {
   std::byte* const memory = landing.data_for_landing();
-  message.segments[segment] = std::move(landing);
-  for_each_piece(bytes, options_, [&](std::uint64_t offset, int length) {
+  for_each_piece(landing.size(), options_, [&](std::uint64_t offset, int length) {
     MPI_Request request = MPI_REQUEST_NULL;
     require_mpi("MPI_Irecv", MPI_Irecv(memory + offset, length, MPI_BYTE, arrival->source, kBodyTag, comm_, &request));
     receives_.add(request, {arrival, length});
@@ -246,15 +257,15 @@ void MpiTransport::receive_segment(const std::shared_ptr<Arrival>& arrival, std:
 bool MpiTransport::report_failures() {
   if (failures_.empty()) return false;
   const PoolVector<Failure> failures = std::exchange(failures_, {});  // telling the peers may fail again
-  for (const Failure& failure : failures) lose(failure.peer, failure.reason);
+  for (const Failure& failure : failures) lose(failure.peer, failure.kind, failure.reason);
   return true;
 }
 
-void MpiTransport::lose(int peer, const std::string& reason) {
+void MpiTransport::lose(int peer, ErrorKind kind, const std::string& reason) {
   messages_may_linger_ = true;
   Source& source = sources_[static_cast<std::size_t>(peer)];
   if (std::exchange(source.lost, true)) return;
-  sink_->fail_peer(peer, reason);
+  sink_->fail_peer(peer, kind, reason);
 }
 
 // ---------------------------------------------------------------- what the rest of Tulle asks

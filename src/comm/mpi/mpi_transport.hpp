@@ -66,6 +66,7 @@ class MpiTransport final : public Transport {
   };
   struct Failure {
     int peer;
+    ErrorKind kind;
     std::string reason;
   };
 
@@ -75,9 +76,10 @@ class MpiTransport final : public Transport {
   bool finish_receives();
   void open_envelopes(Source& source);
   void receive_bodies(const std::shared_ptr<Arrival>& arrival);
-  void receive_segment(const std::shared_ptr<Arrival>& arrival, std::size_t segment, std::uint64_t bytes);
+  Buffer landing_of(const Arrival& arrival, std::size_t segment, std::uint64_t bytes);
+  void receive_segment(const std::shared_ptr<Arrival>& arrival, Buffer& landing);
   bool report_failures();
-  void lose(int peer, const std::string& reason);
+  void lose(int peer, ErrorKind kind, const std::string& reason);
   bool wind_up();
 
   MpiOptions options_;

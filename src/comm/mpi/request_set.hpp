@@ -3,6 +3,7 @@
 
 #include <mpi.h>
 
+#include <exception>
 #include <utility>
 
 #include "tulle/base/buffer.hpp"
@@ -20,7 +21,8 @@ class RequestSet {
     owners_.push_back(std::move(owner));
   }
 
-  /// Calls `finished(owner, status, code)` for every request that is over; that may add more. True if any was.
+  /// Calls `finished(owner, status, code)` for every request that is over; that may add more. True if any was. What it
+  /// throws is thrown again once all were told.
   template <class Finished>
   bool test(Finished finished) {
     if (requests_.empty()) return false;
@@ -36,11 +38,17 @@ class RequestSet {
       requests_[index] = MPI_REQUEST_NULL;  // as MPI does, except for some that failed
     }
     drop_null_requests();
+    std::exception_ptr thrown;
     for (std::size_t i = 0; i < over_.size(); ++i) {
-      // MPI sets the code in the status only where it returns MPI_ERR_IN_STATUS.
-      finished(over_[i], statuses_[i], code == MPI_ERR_IN_STATUS ? statuses_[i].MPI_ERROR : code);
+      try {
+        // MPI sets the code in the status only where it returns MPI_ERR_IN_STATUS.
+        finished(over_[i], statuses_[i], code == MPI_ERR_IN_STATUS ? statuses_[i].MPI_ERROR : code);
+      } catch (...) {
+        if (!thrown) thrown = std::current_exception();
+      }
     }
     over_.clear();
+    if (thrown) std::rethrow_exception(thrown);
     return true;
   }
 

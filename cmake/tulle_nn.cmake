@@ -1,0 +1,10 @@
+# Finds libtorch. Sets TULLE_HAVE_NN. Libtorch is built without sanitizers, and so is what uses it.
+set(TULLE_HAVE_NN FALSE)
+if(NOT TULLE_NN STREQUAL off AND NOT TULLE_SANITIZE)
+  if(TULLE_NN STREQUAL on)
+    find_package(Torch REQUIRED)
+  else()
+    find_package(Torch QUIET)
+  endif()
+  set(TULLE_HAVE_NN ${Torch_FOUND})
+endif()

@@ -1,0 +1,104 @@
+// A server of parameters: adds up what workers push, steps, and hands out what changed, coded once for all workers.
+//
+//   auto server = tulle::server::Server::make(communicator, parameters, options, {.sgd = {.rate = 0.1}});
+//   for (const auto id : server.shard()) server.set_weights(id, initial[id]);
+//   server.run();                                   // until every worker has left
+//
+// Every parameter has steps of its own. One ends when the pushes of all workers but `backup` are in, or of all that are
+// left; what comes later is dropped and counted, and its worker is told. The *model* is what workers hold: what a
+// pull's coding lost is not part of it but of the error buffer, and comes with later pulls. A worker that joins again,
+// because it was restarted, gets the whole model; what it had pushed to a step that is still open is withdrawn.
+//
+// Threads: one at a time. Programs (coroutines) use the functions that begin with `await`.
+// Failure: a worker that is gone, that breaks the rules or that differs in its options is refused and named in
+// losses(), and the others go on. Where no worker is left that left in order, run() throws peer_failed. A server that
+// ends early tells its workers.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tulle/comm/communicator.hpp"
+#include "tulle/server/options.hpp"
+
+#pragma GCC visibility push(default)
+namespace tulle::server {
+
+/// What servers alone know.
+struct ServerOptions {
+  Sgd sgd;
+  /// Every so many steps a server writes PATH.SERVER-of-SERVERS, each parameter as it was after that step; 0: never.
+  std::uint64_t checkpoint_every = 0;
+  std::string checkpoint_path = {};
+};
+
+/// What a server did.
+struct ServerStats {
+  std::uint64_t steps = 0;      ///< of all parameters together
+  std::uint64_t accepted = 0;   ///< pushes
+  std::uint64_t dropped = 0;    ///< pushes that came too late
+  std::uint64_t encodings = 0;  ///< of pulls: one a step, however many workers there are
+  std::uint64_t updates = 0;    ///< that were sent
+  std::uint64_t models = 0;     ///< parameters that were sent whole, to workers that join or are far behind
+  std::uint64_t bytes_received = 0;
+  std::uint64_t bytes_sent = 0;
+  std::uint64_t checkpoints = 0;
+  std::uint64_t restarts = 0;  ///< workers that joined again
+};
+
+/// A worker that is gone, and how.
+struct Loss {
+  int rank = 0;
+  std::string reason;
+};
+
+class Server {
+ public:
+  /// Not collective. From here on the communicator tells its datagram ports of members that die. Throws bad_input for
+  /// options that are not valid, names that are empty or not unique, and where this rank is a worker. Memory: f32 of
+  /// weights, of what pulls owe and, with momentum, of velocities; what workers have pushed in this step; the last
+  /// pulls, as far as they are smaller than the model.
+  static Server make(Communicator communicator, std::vector<Parameter> parameters, const Options& options,
+                     const ServerOptions& server_options);
+  Server(Server&&) noexcept;
+  Server& operator=(Server&&) noexcept;
+  ~Server();
+
+  /// The parameters that this server holds.
+  std::span<const ParameterId> shard() const;
+  /// Zeros until set. REQUIRES: of this shard, as for all that follow; the right size; before run().
+  void set_weights(ParameterId parameter, std::span<const float> weights);
+  /// The model, as a worker that has pulled version() holds it.
+  std::span<const float> weights(ParameterId parameter) const;
+  /// What pulls have not delivered yet, to be subtracted from the model; empty: nothing.
+  std::span<const float> pull_error(ParameterId parameter) const;
+  std::span<const float> velocity(ParameterId parameter) const;
+  /// The steps that have ended.
+  std::uint64_t version(ParameterId parameter) const;
+
+  /// Serves until every worker has left or is lost. Throws peer_failed where none left in order, deadline where nothing
+  /// arrived for `deadline_seconds`, naming who is waited for, and system where a checkpoint cannot be written.
+  void run();
+  Task<> await_run();
+
+  ServerStats stats() const;
+  std::span<const Loss> losses() const;
+
+  /// Weights, velocities, error buffers and versions, in one file that appears whole or not at all. Throws system.
+  void save_checkpoint(const std::string& path) const;
+  /// Goes on from files of any number of servers. Throws bad_input where one is missing, damaged, or of other
+  /// parameters; then nothing has changed. REQUIRES: before run().
+  void load_checkpoint(const std::string& path);
+
+ private:
+  struct State;
+  explicit Server(std::unique_ptr<State> state);
+
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tulle::server
+#pragma GCC visibility pop

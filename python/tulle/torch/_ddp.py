@@ -1,0 +1,237 @@
+"""One line for a script with DistributedDataParallel.
+
+How it works. DDP hands over its gradients bucket by bucket, as back-propagation fills them, to a communication hook.
+The hook starts the exchange of every parameter of the bucket, which then goes on by itself, on the library's progress
+thread. When all parameters were seen the step ends; what is left, waiting and writing the updates into the buckets, is
+queued for the end of the backward pass, before DDP looks at the results: so whatever else the pass computes comes first,
+errors reach the caller of backward() with their type, and Ctrl-C works.
+
+What DDP does differently at times, and what is done about it:
+- Buckets are rebuilt after the first step, and may be in another order. State goes by the parameter's name.
+- With find_unused_parameters or static_graph a parameter without a gradient comes as zeros, and where no rank has one
+  DDP drops the update. Such a parameter is skipped: it keeps its residual for a step that uses it.
+- Ranks that ran out of input (join()) call the hook outside of a backward pass, and static_graph calls it after the pass
+  in the first step: then the hook itself waits.
+- With a GradScaler gradients may be infinite, which is known when the last bucket is there: exchanges start then.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from .._gradient import Recipe, recipe_fields
+from ._all_reduce import like, replace
+from ._pipeline import Pipeline, chosen, sparse_names, trained
+from ._takeover import take_over
+
+
+class _Step:
+    """What has come since the last update."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+        self.results: list[tuple[torch.futures.Future, torch.Tensor]] = []  #: one for each bucket
+        self.gradients: dict[int, torch.Tensor] = {}  #: views of buckets by the parameter's number
+        self.skipped: set[int] = set()
+        self.sparse: dict[int, torch.Tensor] = {}  #: a bucket of its own each
+        self.requests: dict[int, Any] = {}
+        self.error: BaseException | None = None
+
+
+class Handle:
+    """What :func:`register` gives: what the hook knows. Its methods belong between two steps."""
+
+    def __init__(self, ddp: Any, recipe: Recipe, optimizer: Any, scaler: Any, roles: Any, options: Any) -> None:
+        ignored = set(ddp.parameters_to_ignore)
+        named = {name: each for name, each in trained(ddp.module).items() if name not in ignored}
+        sparse = sparse_names(ddp.module) & set(named)
+        self._taken = take_over(recipe, optimizer)
+        dense = {name: each for name, each in named.items() if name not in sparse}
+        self._pipeline = Pipeline(dense, self._taken.recipe, ddp.process_group, roles, options)
+        self._sparse = {id(named[name]): number for number, name in enumerate(sorted(sparse))}
+        self._expected = len(named)
+        self._parameters = list(dense.values())
+        # No handle of the model: DDP holds this, out of sight of the garbage collector.
+        self._scaler, self._is_static = scaler, ddp.static_graph
+        self._zeros_are_unused = ddp.find_unused_parameters or ddp.static_graph
+        self._steps = self._skipped_steps = 0
+        self._step = _Step()
+
+    # ------------------------------------------------------------ the hook
+
+    def _on_bucket(self, bucket: Any) -> torch.futures.Future:
+        step, buffer = self._step, bucket.buffer()
+        future: torch.futures.Future = torch.futures.Future(devices=[buffer.device] if buffer.is_cuda else None)
+        step.results.append((future, buffer))
+        parameters = bucket.parameters()
+        step.seen += len(parameters)
+        if step.error is not None:
+            return future  # the end of the pass raises it
+        is_over = step.seen == self._expected
+        try:
+            self._take(step, parameters, buffer, bucket)
+            if is_over and self._scaler is None:
+                self._pipeline.end_step()
+        except BaseException as error:  # from here torch 1.13 would make a RuntimeError of it
+            step.error, is_over = error, True
+        if is_over:
+            self._later(self._finish)
+        return future
+
+    def _take(self, step: _Step, parameters: list[torch.Tensor], buffer: torch.Tensor, bucket: Any) -> None:
+        if buffer.layout == torch.sparse_coo:
+            number = self._sparse[id(parameters[0])]
+            step.sparse[number] = buffer
+            if self._scaler is None:
+                step.requests[number] = self._pipeline.start_sparse(number, buffer)
+            return
+        given = {self._pipeline.number[id(p)]: gradient for p, gradient in zip(parameters, bucket.gradients())}
+        step.gradients.update(given)
+        if self._scaler is None:
+            self._start(step, given)
+
+    def _start(self, step: _Step, given: Mapping[int, torch.Tensor]) -> None:
+        rows = []
+        for number, gradient in given.items():
+            if self._zeros_are_unused and not _has_values(gradient):
+                step.skipped.add(number)
+                continue
+            parameter = self._parameters[number]
+            decay = self._taken.weight_decay.get(id(parameter), 0)
+            if decay:
+                gradient.add_(parameter.detach().view_as(gradient), alpha=decay)
+            rows.append((number, gradient, parameter if self._taken.needs_weights else None))
+        self._pipeline.start(rows)
+
+    def _later(self, function: Any) -> None:
+        """Calls the function when the backward pass is over, or now where nothing would call it in time."""
+        if not (self._is_static and self._steps == 0):
+            try:
+                torch.autograd.Variable._execution_engine.queue_callback(function)
+                return
+            except RuntimeError:  # outside of a backward pass: a rank that has joined
+                pass
+        function()
+
+    def _finish(self) -> None:
+        step, self._step = self._step, _Step()
+        if step.error is not None:
+            raise step.error
+        self._steps += 1
+        if self._scaler is None:
+            self._write_updates(step)
+        else:
+            self._finish_scaled(step)
+        for future, buffer in step.results:
+            future.set_result(buffer)
+
+    def _write_updates(self, step: _Step) -> None:
+        self._pipeline.finish(step.gradients)
+        size = self._pipeline.comm.size
+        for number, request in step.requests.items():
+            tensor = step.sparse[number]
+            replace(tensor, like(tensor, request.wait(), size))
+
+    def _finish_scaled(self, step: _Step) -> None:
+        """Gradients are scale times what they should be; residuals and momenta must not be."""
+        tensors = [*step.gradients.values(), *(each._values() for each in step.sparse.values())]
+        is_finite = all(bool(torch.isfinite(each).all()) for each in tensors)
+        if not all(each == b"1" for each in self._pipeline.comm.gather_bytes(b"1" if is_finite else b"0")):
+            # The scaler of every rank then finds it, skips the optimizer's step and lowers the scale.
+            for each in tensors:
+                each.fill_(float("inf"))
+            self._skipped_steps += 1
+            return
+        scale = float(self._scaler.get_scale())
+        whole = {number: each.float().div_(scale) for number, each in step.gradients.items()}
+        self._start(step, whole)
+        self._pipeline.end_step()
+        for number, tensor in step.sparse.items():
+            step.requests[number] = self._pipeline.start_sparse(number, tensor)  # a sum, which is linear in the scale
+        results, step.gradients = step.gradients, whole
+        self._write_updates(step)
+        for number, each in results.items():
+            each.copy_(whole[number].mul_(scale))
+
+    # ------------------------------------------------------------ what it tells
+
+    @property
+    def recipe(self) -> str:
+        """The recipe in use, as text."""
+        return self._pipeline.synchronizer.recipe
+
+    def plan(self) -> list[dict[str, Any]]:
+        """How each parameter travels, why, and the bytes that are kept for it."""
+        return self._pipeline.synchronizer.plan()
+
+    def plan_text(self) -> str:
+        """The same as a table to print."""
+        total = sum(row["state_bytes"] for row in self.plan())
+        return f"{self._pipeline.synchronizer.plan_text()}state kept on this rank: {total} bytes\n"
+
+    def stats(self) -> dict[str, dict[str, Any]]:
+        """What the last step of each parameter did on this rank, by name."""
+        synchronizer = self._pipeline.synchronizer
+        return {name: synchronizer.stats(name) for name in synchronizer.names}
+
+    def report(self) -> str:
+        """One screen about all steps so far, the same on all ranks. All ranks must call it."""
+        text = self._pipeline.synchronizer.report()
+        skipped = f"not finite       {self._skipped_steps} steps were skipped\n" if self._skipped_steps else ""
+        return f"{text}optimizer        {self._taken.note}\n{skipped}"
+
+    def residual(self, name: str) -> torch.Tensor:
+        """A copy of what waits for later steps of a parameter; empty where the recipe keeps nothing."""
+        return torch.from_numpy(self._pipeline.synchronizer.residual(name).copy())
+
+    def state_dict(self, all_ranks: bool = False) -> dict[str, Any]:
+        """What this rank keeps between steps: residuals, momenta, thresholds. Tensors and numbers only.
+
+        Every rank saves its own. With ``all_ranks``, which all must call, each gets the states of all, for a checkpoint
+        that one rank writes; that is as much memory as the model for each rank.
+        """
+        return self._pipeline.state_dict(all_ranks)
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        """Goes on from this rank's own state, or from those of all ranks, in one dict or a list of dicts: then also
+        where their number was another one."""
+        self._pipeline.load_state_dict(state_dict)
+
+    def __repr__(self) -> str:
+        return f"Handle({self.recipe}, {self._expected} parameters, {self._pipeline.comm!r})"
+
+
+def _has_values(gradient: torch.Tensor) -> bool:
+    values = gradient.reshape(-1)
+    return bool(values[:64].any()) or bool(values.any())
+
+
+def _hook(handle, bucket):  # type: ignore[no-untyped-def]  # without annotations: DDP compares them
+    return handle._on_bucket(bucket)
+
+
+def register(
+    ddp: torch.nn.parallel.DistributedDataParallel,
+    recipe: Recipe = "topk:1%",
+    *,
+    optimizer: torch.optim.Optimizer | None = None,
+    scaler: Any = None,
+    roles: Mapping[str, str] | None = None,
+    **options: Any,
+) -> Handle:
+    """Lets a model in DistributedDataParallel sum its gradients by a recipe. All ranks must call it, before the first
+    step, and instead of another communication hook.
+
+    ``optimizer`` hands over momentum, Nesterov and weight decay where the recipe wants them inside. ``scaler`` is a
+    GradScaler: residuals are kept unscaled, and an infinity skips the step on all ranks. ``roles`` name parameters that
+    are not what they look like: output, small, bias_or_norm or hidden. ``options`` are those of
+    :class:`tulle.Synchronizer`. TULLE_RECIPE in the environment replaces the recipe.
+    """
+    recipe = chosen(recipe)
+    if recipe_fields(recipe)["every"] > 1:
+        raise ValueError(f"recipe {recipe} has local steps, in which DDP sums nothing: use tulle.torch.Local without DDP")
+    handle = Handle(ddp, recipe, optimizer, scaler, roles, options)
+    ddp.register_comm_hook(handle, _hook)
+    return handle

@@ -1,0 +1,107 @@
+"""Training with local steps: ranks go their own ways and meet every few of them."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Callable
+
+import torch
+
+from .._gradient import Recipe, merged_recipe, recipe_fields
+from ._all_reduce import broadcast_parameters
+from ._pipeline import Pipeline, chosen, trained
+
+
+class Local:
+    """Makes the steps of an optimizer, and after every so many exchanges how far the weights have moved.
+
+    Without DistributedDataParallel. ``inner`` is any optimizer of the model's parameters; its state stays with the rank.
+    ``recipe`` is one with local steps (local2, diloco, sparseloco) or any other; ``every`` replaces its number of them.
+    All ranks must make it, and take as many steps; ranks begin with the weights of rank 0. ``options`` are those of
+    :class:`tulle.Synchronizer`.
+
+    >>> import torch, tulle
+    >>> def function(comm):
+    ...     layer = torch.nn.Linear(1, 1, bias=False)
+    ...     torch.nn.init.zeros_(layer.weight)
+    ...     local = tulle.torch.Local(layer, torch.optim.SGD(layer.parameters(), lr=1.0), "local2", group=comm)
+    ...     for _ in range(2):
+    ...         local.zero_grad()
+    ...         layer(torch.full((1, 1), comm.rank + 1.0)).sum().backward()
+    ...         local.step()
+    ...     return layer.weight.item()
+    >>> tulle.threads(2, function)
+    [-3.0, -3.0]
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        inner: torch.optim.Optimizer,
+        recipe: Recipe = "sparseloco",
+        every: int | None = None,
+        *,
+        group: Any = None,
+        roles: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> None:
+        recipe = chosen(recipe)
+        if every is not None:
+            recipe = merged_recipe(recipe, {"every": int(every)})
+        self.every = int(recipe_fields(recipe)["every"])
+        self.inner = inner
+        self._pipeline = Pipeline(trained(model), recipe, group, roles, options)
+        broadcast_parameters(model, group=self._pipeline.comm)
+        self._before = [parameter.detach().clone() for parameter in self._pipeline.named.values()]
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The inner optimizer's."""
+        return self.inner.param_groups
+
+    def zero_grad(self, *arguments: Any, **named: Any) -> None:
+        """The inner optimizer's."""
+        self.inner.zero_grad(*arguments, **named)
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """A step of the inner optimizer, and the exchange where one is due: then all ranks wait for each other."""
+        loss = self.inner.step(closure) if closure is not None else self.inner.step()
+        if self._pipeline.synchronizer.count_local_step():
+            self._exchange()
+        return loss
+
+    @torch.no_grad()
+    def _exchange(self) -> None:
+        parameters = list(self._pipeline.named.values())
+        moved = [before.float() - now.float() for before, now in zip(self._before, parameters)]
+        self._pipeline.start([(number, each, None) for number, each in enumerate(moved)])
+        self._pipeline.end_step()
+        self._pipeline.finish(dict(enumerate(moved)))
+        for before, update, now in zip(self._before, moved, parameters):
+            now.copy_(before.float() - update)
+            before.copy_(now)
+
+    @property
+    def recipe(self) -> str:
+        """The recipe in use, as text."""
+        return self._pipeline.synchronizer.recipe
+
+    def plan(self) -> list[dict[str, Any]]:
+        """How each parameter travels, why, and the bytes that are kept for it."""
+        return self._pipeline.synchronizer.plan()
+
+    def report(self) -> str:
+        """One screen about all exchanges so far. All ranks must call it."""
+        return self._pipeline.synchronizer.report()
+
+    def state_dict(self, all_ranks: bool = False) -> dict[str, Any]:
+        """The inner optimizer's state, the weights of the last exchange, and what the pipeline keeps."""
+        before = {name: each.clone() for name, each in zip(self._pipeline.named, self._before)}
+        return {"inner": self.inner.state_dict(), "before": before, "pipeline": self._pipeline.state_dict(all_ranks)}
+
+    @torch.no_grad()
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Goes on from it. The model's weights are the script's to load."""
+        self.inner.load_state_dict(state_dict["inner"])
+        for name, each in zip(self._pipeline.named, self._before):
+            each.copy_(state_dict["before"][name])
+        self._pipeline.load_state_dict(state_dict["pipeline"])

@@ -1,0 +1,153 @@
+"""What register(), DistributedOptimizer and Local have in common: named parameters, their synchronizer, their state."""
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from .._collectives import Request, broadcast, iallreduce
+from .._communicator import Communicator
+from .._gradient import Recipe, Synchronizer
+from .._stream import Stream
+from ._all_reduce import communicator_for, stream_of
+from ._tensors import Stage, array_of, type_name
+
+Named = Mapping[str, torch.nn.Parameter]
+_GRADIENT_TYPES = ("f32", "f16", "bf16")
+# Channels of the communicator for sums of sparse gradients; the synchronizer counts its own from 1.
+_FIRST_SPARSE_CHANNEL = 1 << 20
+
+
+def chosen(recipe: Recipe) -> Recipe:
+    """TULLE_RECIPE of the environment, else what the script says."""
+    return os.environ.get("TULLE_RECIPE") or recipe
+
+
+def sparse_names(module: torch.nn.Module) -> set[str]:
+    """The parameters of a module whose gradients are sparse tensors."""
+    found = set()
+    for prefix, each in module.named_modules():
+        if isinstance(each, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and each.sparse:
+            found.add(f"{prefix}.weight" if prefix else "weight")
+    return found
+
+
+def trained(named: Any) -> dict[str, torch.nn.Parameter]:
+    """The parameters that get gradients, by name, each once. From a module or from rows of (name, parameter)."""
+    rows: Iterable[Any] = named.named_parameters() if isinstance(named, torch.nn.Module) else named
+    by_name: dict[str, torch.nn.Parameter] = {}
+    seen: set[int] = set()
+    for name, parameter in rows:
+        if parameter.requires_grad and id(parameter) not in seen:
+            seen.add(id(parameter))
+            by_name[name] = parameter
+    return by_name
+
+
+def _rows_of(named: Named, roles: Mapping[str, str]) -> list[tuple[str, int, str, int]]:
+    """What the core wants to know. The last matrix is the output layer, and vectors are biases or of norms."""
+    matrices = [name for name, parameter in named.items() if parameter.dim() > 1]
+    rows = []
+    for name, parameter in named.items():
+        guess = "bias_or_norm" if parameter.dim() < 2 else "output" if name == matrices[-1] else "hidden"
+        matrix_rows = parameter.shape[0] if parameter.dim() > 1 and parameter.numel() else 0
+        rows.append((name, parameter.numel(), roles.get(name, guess), matrix_rows))
+    return rows
+
+
+def require_types(named: Named) -> None:
+    """Raises TypeError for parameters whose gradients the pipeline does not take."""
+    for name, parameter in named.items():
+        if parameter.is_complex() or type_name(parameter) not in _GRADIENT_TYPES:
+            raise TypeError(
+                f"{name} is of {parameter.dtype}: gradients travel as float32, float16 or bfloat16; call model.float(), or "
+                "sum the gradient with tulle.torch.all_reduce"
+            )
+
+
+class Pipeline:
+    """A synchronizer of parameters that torch owns. Calls come from one thread at a time."""
+
+    def __init__(self, named: Named, recipe: Recipe, group: Any, roles: Mapping[str, str] | None, options: Any) -> None:
+        require_types(named)
+        self.named = dict(named)
+        # Ranks of its own, because several of these may live on one group; all of them make it in the same order.
+        self.comm: Communicator = communicator_for(group).split(0)
+        if self.comm.transport != "threads":
+            self.comm.start_progress_thread()
+        self.synchronizer = Synchronizer(_rows_of(self.named, roles or {}), recipe, comm=self.comm, **options)
+        self.number = {id(parameter): number for number, parameter in enumerate(self.named.values())}
+        self._stages = [Stage() for _ in self.named]
+
+    def start(self, rows: list[tuple[int, torch.Tensor, torch.Tensor | None]]) -> None:
+        """Takes gradients: rows of (number, gradient, weights or None)."""
+        by_type: dict[str, list[Any]] = {}
+        for number, gradient, weights in rows:
+            values = self._stages[number].read(gradient)
+            decayed = None if weights is None else array_of(Stage().read(weights, torch.float32))
+            by_type.setdefault(type_name(values), []).append((number, array_of(values), decayed))
+        for name, given in by_type.items():
+            self.synchronizer._core.start(name, given)
+
+    def end_step(self) -> None:
+        self.synchronizer._core.end_step()
+
+    def finish(self, targets: Mapping[int, torch.Tensor]) -> None:
+        """Waits for all updates and writes them to the tensors of their numbers; those of other numbers are dropped."""
+        memory = {number: self._stages[number].target(tensor) for number, tensor in targets.items()}
+        arrays = [(n, array_of(memory[n]) if n in memory else None) for n in range(len(self.named))]
+        self.synchronizer._core.finish_into(arrays)
+        for number, tensor in targets.items():
+            self._stages[number].write(tensor, memory[number])
+
+    def start_sparse(self, place: int, gradient: torch.Tensor) -> Request[Stream]:
+        """Starts the exact sum of a sparse gradient, which the synchronizer knows nothing of."""
+        return iallreduce(stream_of(gradient), comm=self.comm.channel(_FIRST_SPARSE_CHANNEL + place))
+
+    # ------------------------------------------------------------ state
+
+    def _capacity(self, state: np.ndarray) -> int:
+        """How long the tensor of a state is: the same in every step, because torch.distributed.checkpoint loads in
+        place; a description grows and shrinks with the digits of its numbers."""
+        description = int(state[24:32].view(np.uint64)[0])
+        room = 65536 + 4096 * len(self.named)
+        return len(state) - description + max(description, room)
+
+    def state_dict(self, all_ranks: bool = False) -> dict[str, Any]:
+        """See Handle.state_dict()."""
+        state = self.synchronizer.save_state()
+        states = {self.comm.rank: state}
+        if all_ranks:
+            states = dict(enumerate(_all_states(self.comm, state)))
+        made: dict[str, Any] = {"ranks": self.comm.size}
+        for rank, each in states.items():
+            tensor = torch.zeros(self._capacity(each), dtype=torch.uint8)
+            tensor[: len(each)] = torch.from_numpy(np.array(each))
+            made[f"state of rank {rank}"] = tensor
+        return made
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        """See Handle.load_state_dict()."""
+        dicts = [state_dict] if isinstance(state_dict, Mapping) else list(state_dict)
+        states: dict[int, np.ndarray] = {}
+        for each in dicts:
+            for key, tensor in each.items():
+                if key.startswith("state of rank "):
+                    array = tensor.cpu().contiguous().numpy()
+                    states[int(key.rpartition(" ")[2])] = array[: int(array[16:24].view(np.uint64)[0])]
+        self.synchronizer.load_state([states[rank] for rank in sorted(states)])
+
+
+def _all_states(comm: Communicator, state: np.ndarray) -> list[np.ndarray]:
+    """Every rank's state, on every rank: by broadcasts, because states are as large as the model."""
+    lengths = [int(each) for each in comm.gather_bytes(b"%d" % len(state))]
+    states = []
+    for rank, length in enumerate(lengths):
+        words = np.zeros((length + 3) // 4, np.int32)
+        if rank == comm.rank:
+            words.view(np.uint8)[:length] = state
+        states.append(broadcast(words, root=rank, comm=comm).to_dense().view(np.uint8)[:length])
+    return states

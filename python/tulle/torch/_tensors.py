@@ -1,0 +1,81 @@
+"""Tensors as the core takes them: memory on the CPU without holes, through numpy. What is not so is staged."""
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+_TYPES = {
+    torch.float32: "f32",
+    torch.float64: "f64",
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.int32: "i32",
+    torch.int64: "i64",
+}
+
+
+def type_name(tensor: torch.Tensor) -> str:
+    """The library's name for the values of a tensor. Raises TypeError where it has none."""
+    found = _TYPES.get(tensor.dtype)
+    if found is None:
+        raise TypeError(f"tensors of {tensor.dtype} cannot be summed: convert them to one of {', '.join(map(str, _TYPES))}")
+    return found
+
+
+def flat(tensor: torch.Tensor) -> torch.Tensor | None:
+    """All values in the order of memory, sharing it; None where the memory has holes (a transposed one has none)."""
+    tensor = tensor.detach()
+    if tensor.is_contiguous():
+        return tensor.view(-1)
+    order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
+    ordered = tensor.permute(order)
+    return ordered.reshape(-1) if ordered.is_contiguous() else None
+
+
+def array_of(values: torch.Tensor) -> np.ndarray:
+    """A flat tensor of the CPU as an array that shares its memory; bfloat16, which numpy has not, as its bits."""
+    if values.dtype == torch.bfloat16:
+        return values.view(torch.int16).numpy().view(np.uint16)
+    return values.numpy()
+
+
+class Stage:
+    """Memory on the CPU beside one tensor that is elsewhere or has another type: made once, used in every step.
+
+    Memory is pinned where tensors are on a GPU, so that copies run at the speed of the bus.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[torch.dtype, torch.Tensor] = {}
+
+    def _memory(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        made = self._made.get(dtype)
+        if made is None or made.numel() != tensor.numel():
+            made = torch.empty(tensor.numel(), dtype=dtype, pin_memory=tensor.is_cuda)
+            self._made[dtype] = made
+        return made
+
+    def read(self, tensor: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """The values, flat and on the CPU: the tensor's own memory where that will do."""
+        dtype = dtype or tensor.dtype
+        own = flat(tensor)
+        if own is not None and own.device.type == "cpu" and own.dtype == dtype:
+            return own
+        memory = self._memory(tensor, dtype)
+        memory.copy_(own if own is not None else tensor.detach().reshape(-1))
+        return memory
+
+    def target(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Where float32 values for the tensor can be written; :meth:`write` then brings them there."""
+        own = flat(tensor)
+        if own is not None and own.device.type == "cpu" and own.dtype == torch.float32:
+            return own
+        return self._memory(tensor, torch.float32)
+
+    def write(self, tensor: torch.Tensor, values: torch.Tensor) -> None:
+        """Copies what :meth:`target` gave to the tensor, unless that is its own memory."""
+        own = flat(tensor)
+        if own is None:
+            tensor.detach().copy_(values.view(tensor.shape))
+        elif own.data_ptr() != values.data_ptr():
+            own.copy_(values)

@@ -1,0 +1,181 @@
+#include "cli/nn/nn_command.hpp"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <mutex>
+
+#include "base/json_lines.hpp"
+#include "base/output_file.hpp"
+#include "base/progress.hpp"
+#include "cli/common/interrupt.hpp"
+#include "cli/common/print.hpp"
+#include "cli/nn/nn_report.hpp"
+#include "tulle/comm/control.hpp"
+
+namespace tulle::cli {
+namespace {
+
+// Read once by the ranks of a process, which share it.
+class SharedData {
+ public:
+  std::shared_ptr<const nn::DataSet> open(const NnFlags& flags) {
+    const std::lock_guard lock(mutex_);
+    if (!data_) {
+      auto data = std::make_shared<const nn::DataSet>(nn::open_data(flags.data));
+      nn::require_fit(flags.network, *data);
+      data_ = std::move(data);
+    }
+    return data_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::shared_ptr<const nn::DataSet> data_;
+};
+
+std::string samples_text(const nn::DataSet& data) {
+  if (data.text) return fmt::format("{} symbols", data.text->train.size());
+  if (data.train_utterances) return fmt::format("{} sentences", data.train_utterances->size());
+  if (data.train_features) return fmt::format("{} rows", data.train_features->size());
+  return fmt::format("{} pictures", data.train->size());
+}
+
+// What rank 0 shows while it trains.
+class NnScreen {
+ public:
+  NnScreen(const NnFlags& flags, const NnRun& run, JsonLines* json)
+      : flags_(flags), run_(run), json_(json), table_(nn_epoch_table(flags)), progress_("training", 1000) {}
+
+  void begin(const nn::DataSet& data) {
+    print(fmt::format("{} on {}, {} over {}, recipe {}: {}, batches of {} a rank\n", flags_.network.model, data.name,
+                      nn_ranks_text(flags_, run_.ranks), run_.transport, run_.recipe, samples_text(data),
+                      flags_.train.batch));
+    print(table_.header());
+  }
+  void tell(const std::string& message) {
+    progress_.clear();
+    print(message + "\n");
+  }
+  void step(std::uint64_t done, std::uint64_t all) {
+    const std::uint64_t reached = all > 0 ? done * 1000 / all : 0;
+    progress_.advance(reached - std::min(reached, reached_), "");
+    reached_ = std::max(reached, reached_);
+  }
+  void epoch(const nn::EpochMetrics& metrics) {
+    progress_.clear();
+    print(table_.row(nn_epoch_cells(flags_, metrics)));
+    if (json_ != nullptr) json_->append(nn_epoch_json(flags_, run_, metrics));
+  }
+
+ private:
+  const NnFlags& flags_;
+  const NnRun& run_;
+  JsonLines* json_;
+  Table table_;
+  Progress progress_;
+  std::uint64_t reached_ = 0;
+};
+
+void write_trace(const NnFlags& flags, const NnRun& run, gradient::TrainingTrace trace) {
+  trace.model = flags.network.model;
+  trace.origin = fmt::format("recorded on rank 0 of {}", run.ranks);
+  const std::string text = to_text(trace);
+  OutputFile file(*flags.trace_path);
+  file.write(std::as_bytes(std::span(text)));
+  file.commit();
+}
+
+NnRun train_once(Communicator& world, const NnFlags& flags, const std::shared_ptr<const nn::DataSet>& data,
+                 const NamedRecipe& recipe, JsonLines* json) {
+  Communicator communicator = world.split(0);  // what one recipe's sums taught is not another's
+  NnRun run{.recipe = recipe.text,
+            .ranks = communicator.size(),
+            .transport = std::string(communicator.engine()->transport().name())};
+  NnScreen screen(flags, run, json);
+  if (communicator.rank() == 0) screen.begin(*data);
+  nn::TrainerOptions options = flags.train;
+  options.recipe = recipe.recipe;
+  options.optimizer = optimizer_for(flags, recipe.recipe);
+  options.rate = rate_for(flags, recipe.recipe);
+  options.stop_requested = is_interrupted;
+  options.on_epoch = [&](const nn::EpochMetrics& metrics) { screen.epoch(metrics); };
+  options.on_step = [&](std::uint64_t done, std::uint64_t all) { screen.step(done, all); };
+  options.on_message = [&](const std::string& message) { screen.tell(message); };
+  if (flags.trace_path && communicator.rank() == 0) {
+    options.on_trace = [&](gradient::TrainingTrace trace) { write_trace(flags, run, std::move(trace)); };
+  }
+  run.result = nn::train(communicator, flags.network, data, options);
+  return run;
+}
+
+void finish_runs(const NnFlags& flags, const std::vector<NnRun>& runs) {
+  const nn::TrainResult& last = runs.back().result;
+  if (flags.shows_report) {
+    for (const NnRun& run : runs) print(fmt::format("\n{}:\n{}", run.recipe, run.result.report));
+  }
+  if (runs.size() > 1 && !last.was_stopped) print("\n" + nn_comparison(runs));
+  if (last.was_stopped && !flags.train.checkpoint.path.empty()) {
+    print(fmt::format("stopped; the same command with --resume goes on from {}\n", flags.train.checkpoint.path));
+  }
+}
+
+// Only now is it known how many ranks a launcher has started.
+void require_workers(const NnFlags& flags, int ranks) {
+  const int servers = flags.train.server.servers;
+  if (servers == 0 || !flags.workers || servers + *flags.workers == ranks) return;
+  throw Error(ErrorKind::bad_input,
+              fmt::format("--server {} and --workers {} are {} ranks, and the launcher started {}", servers,
+                          *flags.workers, servers + *flags.workers, ranks));
+}
+
+int train_rank(Communicator communicator, const NnFlags& flags, SharedData& shared, JsonLines* json) {
+  require_workers(flags, communicator.size());
+  std::shared_ptr<const nn::DataSet> data;
+  fail_together(communicator, failure_of([&] { data = shared.open(flags); }));
+  std::vector<NnRun> runs;
+  for (const NamedRecipe& recipe : flags.recipes) {
+    runs.push_back(train_once(communicator, flags, data, recipe, json));
+    if (runs.back().result.was_stopped) break;
+  }
+  if (communicator.rank() == 0) finish_runs(flags, runs);
+  if (!runs.back().result.checkpoint_error.empty()) return 1;
+  return runs.back().result.was_stopped ? 130 : 0;
+}
+
+constexpr const char* kExamples = R"(Examples:
+  tulle train nn --model mlp --data fashion-mnist --recipe topk:1% --ranks 4 --epochs 1 --json epochs.jsonl
+  tulle train nn --compare dense --compare 'topk:16/512|qsgd:4' --compare redsync:1% --epochs 3
+  mpirun -n 4 tulle train nn --model resnet20 --data cifar10 --recipe spardl:1% --checkpoint run --resume
+  tulle run -n 4 -- tulle train nn --model lstm --data wikitext --recipe redsync:0.1%
+  tulle train nn --server 1 --workers 4 --backup 1 --recipe three_lc:s=1.75
+  tulle run -n 5 -- tulle train nn --server 1 --recipe int8 --checkpoint run --resume
+)";
+
+}  // namespace
+
+void add_nn_command(CLI::App& parent, Action& action) {
+  CLI::App* const command = parent.add_subcommand("nn", "Train a deep network, gradients compressed by a recipe");
+  command->footer(model_list() + kExamples);
+  const auto flags = std::make_shared<NnFlags>();
+  add_nn_flags(*command, *flags);
+  command->callback([flags, &action] {
+    const Job job = this_job();
+    finish(*flags, job);
+    const auto json = flags->json_path && job.prints()
+                          ? told_by("--json", [&] { return std::make_shared<JsonLines>(*flags->json_path); })
+                          : nullptr;
+    const std::string& checkpoint = flags->train.checkpoint.path;
+    if (!checkpoint.empty()) told_by("--checkpoint", [&] { require_writable(checkpoint + ".next"); });
+    if (flags->trace_path) told_by("--trace", [&] { require_writable(*flags->trace_path); });
+    action = [flags, json] {
+      catch_interrupts();
+      SharedData shared;
+      return launch_ranks(flags->launch, [&](Communicator communicator) {
+        return train_rank(std::move(communicator), *flags, shared, json.get());
+      });
+    };
+  });
+}
+
+}  // namespace tulle::cli

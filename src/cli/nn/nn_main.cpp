@@ -1,0 +1,37 @@
+// tulle-nn: the part of the tulle command that is linked with libtorch. `tulle train nn` starts it.
+
+#include <CLI/CLI.hpp>
+
+#include "cli/common/launch.hpp"
+#include "cli/common/print.hpp"
+#include "cli/common/usage.hpp"
+#include "cli/nn/nn_command.hpp"
+#include "tulle/version.hpp"
+
+namespace {
+
+// As in main.cpp: under a launcher one rank prints, and the others leave with 0.
+int stop(const CLI::App& app, const CLI::ParseError& error) {
+  if (!tulle::cli::this_job().prints()) return 0;
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(error);
+  tulle::cli::print_error(tulle::cli::explain(app, error));
+  return 2;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Deep networks", "tulle");
+  app.set_version_flag("--version", "tulle " TULLE_VERSION);
+  app.require_subcommand(1);
+  CLI::App* const train = app.add_subcommand("train", "Train models");
+  train->require_subcommand(1);
+  tulle::cli::Action action;
+  tulle::cli::add_nn_command(*train, action);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return stop(app, error);
+  }
+  return action();
+}

@@ -1,0 +1,147 @@
+#include "collectives/learning.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+
+#include "collectives/experience.hpp"
+
+namespace tulle {
+namespace {
+
+// Until an option or an earlier call says better.
+constexpr double kAssumedDensity = 0.01;
+
+// What was added to the union, of what uniform positions would have added.
+double overlap_of(CostInput input, double nnz, double result_nnz) {
+  input.nnz = nnz;
+  input.overlap = 1;
+  const double expected = input.union_of(input.ranks) - nnz;
+  return expected > 0 ? std::clamp((result_nnz - nnz) / expected, 0.0, 2.0) : 1;
+}
+
+bool asks_for_a_choice(const CallOptions& options) {
+  return options.algorithm == kAuto || options.algorithm == kAutoSparse || options.algorithm == kAutoDense;
+}
+
+}  // namespace
+
+CostInput cost_input(const Communicator& communicator, const Shape& shape, const CallOptions& options,
+                     const AlgorithmState* state) {
+  CostInput input;
+  input.ranks = communicator.size();
+  input.dimension = static_cast<double>(shape.dimension);
+  input.value_bytes = static_cast<double>(size_of(compute_type(shape.type)));
+  input.index_bytes = static_cast<double>(index_bytes(shape.dimension));
+  input.index_coding = options.index_coding;
+  input.coded_value_bytes = coded_value_bytes(options.value_coding, shape.type);
+  input.layout_value_bytes = layout_value_bytes(options.value_coding, shape.type);
+  input.teams = options.teams;
+  input.nodes = communicator.node_count();
+  input.profile = profile_of_rank(communicator.profile(), input.ranks, input.nodes);
+  if (shape.takes == Takes::accumulator) {
+    input.nnz = static_cast<double>(options.k);
+    input.result_nnz = input.union_of(input.ranks);
+    return input;
+  }
+  input.nnz = kAssumedDensity * input.dimension;
+  const bool learned = state != nullptr && state->calls > 0 && !options.reproducible;
+  if (options.density) {
+    input.nnz = *options.density * input.dimension;
+  } else if (learned) {
+    input.nnz = state->nnz_per_rank;
+  }
+  if (learned) input.overlap = overlap_of(input, state->nnz_per_rank, state->result_nnz);
+  input.result_nnz = input.union_of(input.ranks);
+  return input;
+}
+
+namespace {
+
+// TULLE_ALGORITHM, for whoever wants to try rows without touching a program: it stands in for auto, in every allreduce
+// of what the row takes.
+const Algorithm* forced_row(OperationKind kind, Takes takes) {
+  const char* const name = std::getenv("TULLE_ALGORITHM");
+  if (name == nullptr || *name == '\0' || name == kAuto || kind != OperationKind::allreduce) return nullptr;
+  try {
+    const Algorithm& row = find_algorithm(kind, name);
+    return row.takes == takes ? &row : nullptr;
+  } catch (const Error& error) {
+    throw Error(error.kind(), fmt::format("TULLE_ALGORITHM: {}", error.what()));
+  }
+}
+
+const Algorithm& choose_by_cost(OperationKind kind, const Communicator& communicator, const Shape& shape,
+                                const CallOptions& options, const AlgorithmState* state) {
+  RowNeeds needs{.kind = kind, .takes = shape.takes, .coded_values = codes_values(options)};
+  if (options.algorithm == kAutoSparse) needs.input = Layout::sparse;
+  if (options.algorithm == kAutoDense) needs.input = Layout::dense;
+  static const Experience none;
+  const bool learns = state != nullptr && !options.reproducible;
+  if (const std::uint8_t settled = learns ? settled_on(state->experience) : 0) {
+    const Algorithm& row = registry()[settled - 1u];
+    if (can_serve(row, needs)) return row;
+  }
+  return choose(needs, cost_input(communicator, shape, options, state), learns ? state->experience : none);
+}
+
+// The call's k and K, as far as its result tells: a dense one does not tell K, and the overlap of earlier calls stands.
+CostInput seen_by(const AlgorithmState& state, const Lesson& lesson, const Outcome& outcome) {
+  CostInput seen = lesson.shape;
+  seen.overlap = state.calls > 0 ? overlap_of(seen, state.nnz_per_rank, state.result_nnz) : 1;
+  seen.nnz = static_cast<double>(outcome.contributed) / seen.ranks;
+  seen.result_nnz = outcome.stream.is_dense() ? seen.union_of(seen.ranks) : static_cast<double>(outcome.stream.nnz());
+  seen.overlap = overlap_of(seen, seen.nnz, seen.result_nnz);
+  return seen;
+}
+
+class History final : public ChannelMemory {
+ public:
+  AlgorithmState& at(const Shape& shape) { return states_[{shape.dimension, shape.type}]; }
+
+ private:
+  std::map<std::pair<std::uint64_t, ValueType>, AlgorithmState> states_;
+};
+
+}  // namespace
+
+ChosenRow choose_row(OperationKind kind, const Communicator& communicator, const Shape& shape,
+                     const CallOptions& options, const AlgorithmState* state) {
+  if (!asks_for_a_choice(options)) return {find_algorithm(kind, options.algorithm), false};
+  if (const Algorithm* const forced = forced_row(kind, shape.takes)) return {*forced, false};
+  return {choose_by_cost(kind, communicator, shape, options, state), true};
+}
+
+bool teaches(const Algorithm& algorithm, const AlgorithmState* state) {
+  return state != nullptr && algorithm.kind == OperationKind::allreduce && algorithm.takes == Takes::stream;
+}
+
+// Where everyone was empty, that tells of the calls to come only as long as nothing else does. MPI's own row counts no
+// contributions.
+void learn(AlgorithmState& state, const Lesson& lesson, const Outcome& outcome) {
+  const bool is_empty = outcome.contributed == 0;
+  if (lesson.row.needs == Needs::native_allreduce || (is_empty && state.nnz_per_rank > 0)) {
+    state.experience.last_expected_seconds = 0;
+    return;
+  }
+  const CostInput seen = seen_by(state, lesson, outcome);
+  state.calls += 1;
+  state.nnz_per_rank = seen.nnz;
+  state.result_nnz = seen.result_nnz;
+  note_call(state.experience, {.last_call = lesson.last_call,
+                               .row = algorithm_number(lesson.row),
+                               .expected_seconds = lesson.row.cost_seconds(seen),
+                               .nnz = seen.nnz,
+                               .is_chosen = lesson.by_auto});
+  state.experience.last_seconds = lesson.seconds;
+}
+
+AlgorithmState& history_of(const Communicator& communicator, const Shape& shape) {
+  std::unique_ptr<ChannelMemory>& memory = communicator.memory();
+  if (!memory) memory = std::make_unique<History>();
+  return static_cast<History&>(*memory).at(shape);
+}
+
+}  // namespace tulle

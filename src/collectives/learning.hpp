@@ -1,0 +1,37 @@
+// Which row a call gets, and what auto keeps of it.
+#pragma once
+
+#include "collectives/shape.hpp"
+#include "tulle/comm/communicator.hpp"
+
+namespace tulle {
+
+/// What the costs of a call depend on. `state`, where given, says what earlier calls had.
+CostInput cost_input(const Communicator& communicator, const Shape& shape, const CallOptions& options,
+                     const AlgorithmState* state);
+
+struct ChosenRow {
+  const Algorithm& row;
+  bool by_auto;
+};
+/// The row that the options name, else the one of TULLE_ALGORITHM, else the one that auto chooses.
+ChosenRow choose_row(OperationKind kind, const Communicator& communicator, const Shape& shape,
+                     const CallOptions& options, const AlgorithmState* state);
+
+/// True where a call of the row with that state teaches auto something.
+bool teaches(const Algorithm& algorithm, const AlgorithmState* state);
+
+/// A call that is over, as auto looks at it.
+struct Lesson {
+  const Algorithm& row;
+  bool by_auto;
+  CostInput shape;  ///< what its costs depend on, but for the data
+  double seconds;   ///< that it took on this rank; 0 where that means nothing
+  Ticks last_call;  ///< how long the call before took, on the slowest rank
+};
+void learn(AlgorithmState& state, const Lesson& lesson, const Outcome& outcome);
+
+/// What blocking calls on streams of this dimension and type have taught on this channel.
+AlgorithmState& history_of(const Communicator& communicator, const Shape& shape);
+
+}  // namespace tulle

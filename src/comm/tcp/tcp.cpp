@@ -1,0 +1,27 @@
+#include "tulle/comm/tcp.hpp"
+
+#include <cstdlib>
+#include <memory>
+
+#include "comm/tcp/tcp_transport.hpp"
+#include "tulle/comm/profile_file.hpp"
+
+namespace tulle {
+
+Communicator connect(Rendezvous& rendezvous, const TcpOptions& options) {
+  auto transport = std::make_unique<TcpTransport>(rendezvous, options);
+  const bool profile_is_wanted = transport->profile_is_wanted();
+  Communicator communicator(std::move(transport));
+  if (profile_is_wanted) {
+    const char* const path = std::getenv(kProfileVariable);
+    load_profile(communicator, path != nullptr ? path : "");
+  }
+  return communicator;
+}
+
+Communicator connect(const TcpOptions& options) {
+  const auto rendezvous = environment_rendezvous(options.deadline_seconds);
+  return connect(*rendezvous, options);
+}
+
+}  // namespace tulle

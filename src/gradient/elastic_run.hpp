@@ -1,0 +1,57 @@
+// The state of run_elastic() between steps.
+#pragma once
+
+#include <exception>
+
+#include "gradient/journal.hpp"
+#include "tulle/gradient/elastic.hpp"
+
+namespace tulle::gradient {
+
+/// What a rank says in an agreement, beside the steps that it has completed.
+enum class Wish : std::uint8_t {
+  repeat,  ///< something failed here
+  end,     ///< all steps are completed
+  grow,    ///< newcomers are ready
+};
+
+class ElasticRun {
+ public:
+  /// Throws bad_input where options do not go together. What it is given must outlive it.
+  ElasticRun(Communicator& communicator, const ElasticOptions& options);
+
+  bool has_more() const { return completed_ < options_.steps; }
+  std::uint64_t step() const { return completed_; }
+  bool may_grow() const;
+  /// Around each call of the step.
+  void begin_step();
+  void end_step();
+  /// Agrees with the others on how to go on: true where all want the same and nothing is to be undone, else those who
+  /// are left have shrunk and undone. `error` is why this rank repeats. Throws it where nobody can help.
+  Task<bool> settle(Wish wish, std::exception_ptr error);
+  /// Newcomers follow: see newcomers.cpp.
+  void take_up(Communicator grown);
+
+  const ElasticReport& report() const { return report_; }
+
+ private:
+  Task<> go_back(Communicator next, std::uint64_t completed);
+  MembershipChange change_to(const Communicator& next) const;
+  void count(const MembershipChange& change, const std::exception_ptr& error);
+
+  Communicator& communicator_;
+  const ElasticOptions& options_;
+  Journal<ArrayCopy> journal_;
+  ElasticReport report_;
+  std::uint64_t completed_ = 0;
+  std::uint64_t grown_at_ = 0;   ///< when newcomers were looked for
+  std::uint64_t failed_at_ = 0;  ///< the step that the last shrink repeated
+  int tries_ = 0;                ///< of that, in which nobody was lost
+  bool is_begun_ = false;        ///< step completed_ was, here
+};
+
+/// What old ranks do with newcomers before they take them up. Collective on `grown`.
+Task<> welcome(Communicator grown, int newcomers, Synchronizer& synchronizer,
+               std::span<const std::span<std::byte>> arrays);
+
+}  // namespace tulle::gradient

@@ -1,0 +1,16 @@
+// What exchanges of a parameter take by the cost functions of rows and the communicator's profile: equal on all ranks.
+#pragma once
+
+#include "tulle/gradient/synchronizer.hpp"
+
+namespace tulle::gradient {
+
+/// Of all its values, by the fastest dense row.
+double whole_exchange_seconds(const Communicator& communicator, std::uint64_t values);
+
+/// As the recipe says, with `density` in place of its own where it selects by one. Selecting itself is counted only for
+/// rows that select while they communicate.
+double recipe_exchange_seconds(const Communicator& communicator, const Recipe& recipe, const Parameter& parameter,
+                               double density);
+
+}  // namespace tulle::gradient

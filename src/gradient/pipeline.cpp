@@ -1,0 +1,430 @@
+#include "gradient/pipeline.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <mutex>
+#include <utility>
+
+#include "base/timed.hpp"
+#include "gradient/energy.hpp"
+#include "tulle/base/crc32c.hpp"
+#include "tulle/base/error.hpp"
+#include "tulle/comm/control.hpp"
+
+namespace tulle::gradient {
+namespace {
+
+std::string_view to_string(Route route) {
+  switch (route) {
+    case Route::nowhere: return "nowhere";
+    case Route::dense: return "dense";
+    case Route::selected: return "selected";
+    case Route::accumulator: return "accumulator";
+    case Route::low_rank: return "low_rank";
+    case Route::gathered: return "gathered";
+  }
+  return "unknown";
+}
+
+// Borrows.
+AnyStream whole(std::span<const float> values) {
+  return AnyStream::dense(ValueType::f32, values.size(), {0, values.size()}, Buffer::borrow(std::as_bytes(values)));
+}
+
+// A threshold that lets more than this many times k pass, or fewer than one in so many of k, has grown stale.
+constexpr std::uint64_t kMostSurvivors = 4, kFewestSurvivors = 2;
+
+bool is_dense_row(const std::string& row) {
+  if (row == kAuto || row == kAutoDense) return true;
+  const auto is_it = [&](const Algorithm& algorithm) {
+    return algorithm.name == row && algorithm.kind == OperationKind::allreduce && algorithm.takes == Takes::stream &&
+           algorithm.input == Layout::dense;
+  };
+  return std::ranges::any_of(registry(), is_it);
+}
+
+}  // namespace
+
+Pipeline::Pipeline(const Common& common, Parameter parameter, const Communicator& channel)
+    : common_(common), parameter_(std::move(parameter)), channel_(channel) {
+  const Recipe& recipe = common_.recipe;
+  const std::uint64_t stored = common_.options.phantoms ? 0 : parameter_.size;
+  accumulator_.assign(stored, 0.0f);
+  if (recipe.momentum != 0) velocity_.assign(stored, 0.0f);
+  if (recipe.exchange == Exchange::low_rank && parameter_.rows > 0) {
+    const MatrixShape shape{parameter_.rows, parameter_.size / parameter_.rows};
+    const std::size_t rank = usable_rank(shape, recipe.rank);
+    const std::uint32_t name_crc = crc32c(std::as_bytes(std::span(parameter_.name)));
+    if (low_rank_pays(shape, rank)) low_rank_.emplace(channel_, shape, rank, common_.options.seed ^ name_crc);
+  }
+  if (recipe.outer == OuterStep::momentum || recipe.outer == OuterStep::nesterov) outer_.assign(stored, 0.0f);
+  if (common_.options.undo) journal_ = std::make_unique<Journal<Before>>();
+}
+
+// Parked until the process ends, as buffers of sends that did not finish are.
+Pipeline::~Pipeline() {
+  if (!request_.valid()) return;
+  static std::mutex mutex;
+  static std::vector<std::unique_ptr<LearnedStates>>& parked = *new std::vector<std::unique_ptr<LearnedStates>>();
+  const std::lock_guard lock(mutex);
+  parked.push_back(std::move(learned_));
+}
+
+bool Pipeline::is_small() const { return travels_whole(common_.recipe, parameter_); }
+
+bool Pipeline::is_searched() const {
+  return common_.recipe.search_from > 0 && parameter_.size >= common_.recipe.search_from;
+}
+
+std::string_view Pipeline::selector_now() const {
+  return is_searched() ? std::string_view("threshold_binary_search") : std::string_view(common_.recipe.selector);
+}
+
+std::uint64_t Pipeline::reuse_now() const {
+  return common_.recipe.search_from == 0 || is_searched() ? common_.recipe.reuse : 1;
+}
+
+bool Pipeline::is_always_dense() const {
+  const Recipe& recipe = common_.recipe;
+  if (recipe.exchange == Exchange::none) return false;
+  if (recipe.exchange == Exchange::low_rank) return is_small() || !low_rank_;
+  return is_small() || (recipe.exchange == Exchange::sum && recipe.selector == "none");
+}
+
+void Pipeline::join(FusedGroup& group) {
+  group_ = &group;
+  member_ = group.add(parameter_.name, parameter_.size);
+}
+
+// Parameters that are small, steps of a dense warm-up, and layers that are sent whole because that is faster.
+bool Pipeline::is_whole_now() const {
+  const bool warms_up = common_.recipe.warm_up == WarmUp::dense && step_ < common_.recipe.warm_up_steps;
+  return warms_up || is_small() || decision_.is_whole;
+}
+
+Route Pipeline::route_now() const {
+  const Recipe& recipe = common_.recipe;
+  switch (recipe.exchange) {
+    case Exchange::none: return Route::nowhere;
+    case Exchange::sum: return recipe.selector == "none" || is_whole_now() ? Route::dense : Route::selected;
+    case Exchange::accumulator: return is_whole_now() ? Route::dense : Route::accumulator;
+    case Exchange::low_rank: return is_whole_now() || !low_rank_ ? Route::dense : Route::low_rank;
+    case Exchange::gather: return is_whole_now() ? Route::dense : Route::gathered;
+  }
+  return Route::dense;
+}
+
+// Once warm-up is over.
+double Pipeline::settled_density() const {
+  return common_.recipe.energy > 0 && decision_.density > 0 ? decision_.density : common_.recipe.density;
+}
+
+double Pipeline::density_now() const {
+  constexpr double kDensities[] = {0.25, 0.0625, 0.015625, 0.004};
+  const Recipe& recipe = common_.recipe;
+  if (recipe.warm_up != WarmUp::densities || step_ >= recipe.warm_up_steps) return settled_density();
+  return std::max(recipe.density, kDensities[step_ * std::size(kDensities) / recipe.warm_up_steps]);
+}
+
+// One mean for all values of an output layer costs accuracy: RedSync leaves it as it is.
+bool Pipeline::is_quantized() const { return common_.recipe.alternate_signs && parameter_.role != Role::output; }
+
+// A value that is not finite comes through to everyone by itself where exchanges are sums and values keep what they
+// are. Elsewhere a flag travels beside each exchange.
+bool Pipeline::flags_void_steps() const {
+  if (common_.options.non_finite != NonFinitePolicy::skip) return false;
+  const ValueCoding coding = common_.recipe.values.coding;
+  const bool carries_it = coding == ValueCoding::raw || coding == ValueCoding::f32 || coding == ValueCoding::f16 ||
+                          coding == ValueCoding::bf16;
+  return common_.recipe.exchange != Exchange::sum || !carries_it;
+}
+
+// The gradient is then all that travels, and nobody looks at what a step that failed left where it was copied to.
+bool Pipeline::copies_gradient() const {
+  const Recipe& recipe = common_.recipe;
+  const bool is_stream = recipe.exchange != Exchange::accumulator && recipe.exchange != Exchange::low_rank;
+  return is_stream && !recipe.error_feedback && recipe.momentum == 0 && recipe.weight_decay == 0 && recipe.clip == 0 &&
+         recipe.selector == "none";
+}
+
+std::span<float> Pipeline::place_of_copy() {
+  return group_ == nullptr ? std::span<float>(accumulator_) : group_->place_of(member_);
+}
+
+SelectOptions Pipeline::select_options() const {
+  const Recipe& recipe = common_.recipe;
+  SelectOptions options{.density = density_now(),
+                        .bucket = recipe.bucket,
+                        .form = recipe.form,
+                        .seed = common_.options.seed,
+                        .step = step_,
+                        .threads = common_.options.threads};
+  if (recipe.keep > 0) options.k = recipe.keep;
+  if (is_quantized()) options.sign = step_ % 2 == 0 ? Sign::positive : Sign::negative;
+  return options;
+}
+
+CallOptions Pipeline::call_options() const {
+  const Recipe& recipe = common_.recipe;
+  const double kept = static_cast<double>(recipe.keep) / static_cast<double>(recipe.bucket);
+  return {.algorithm = recipe.row,
+          .density = recipe.keep > 0 ? kept : density_now(),
+          .index_coding = recipe.indices,
+          .value_coding = recipe.values,
+          .coded_values = recipe.coded,
+          .residual = recipe.residual,
+          .teams = common_.teams,
+          .seed = common_.options.seed,
+          .step = step_,
+          .deadline_seconds = common_.options.deadline_seconds,
+          .reproducible = common_.options.reproducible};
+}
+
+// Small parameters and steps of a warm-up are exact. A recipe that sends everything codes as it says.
+CallOptions Pipeline::dense_options() const {
+  const Recipe& recipe = common_.recipe;
+  CallOptions options = call_options();
+  options.density = 1;
+  options.teams = 1;
+  if (!is_dense_row(recipe.row)) options.algorithm = kAutoDense;
+  if (recipe.exchange != Exchange::sum || recipe.selector != "none") options.value_coding = {};
+  return options;
+}
+
+CallOptions Pipeline::gather_options() const {
+  CallOptions options = call_options();
+  options.algorithm = kAuto;
+  if (common_.recipe.alternate_signs && !is_quantized()) options.value_coding = {};
+  return options;
+}
+
+// Who adds contributions up does not weigh them.
+Norms Pipeline::norms() const {
+  return common_.recipe.aggregate == Aggregate::mean_of_senders ? Norms::computed : Norms::left_out;
+}
+
+Accumulation Pipeline::accumulation(double norm) const {
+  const Recipe& recipe = common_.recipe;
+  Accumulation how{.weight_decay = static_cast<float>(recipe.weight_decay),
+                   .momentum = static_cast<float>(recipe.momentum),
+                   .nesterov = recipe.nesterov,
+                   .decay = static_cast<float>(recipe.decay),
+                   .starts_empty = is_empty_ || !recipe.error_feedback};
+  const double bound = recipe.clip / std::sqrt(static_cast<double>(common_.ranks));
+  if (recipe.clip > 0 && norm > bound) how.factor = static_cast<float>(bound / norm);
+  return how;
+}
+
+// Borrows: the accumulator is left alone until the exchange is over.
+AnyStream Pipeline::whole_accumulator() const { return whole(accumulator_); }
+
+void Pipeline::require_idle() const {
+  if (!is_in_flight_) return;
+  throw Error(ErrorKind::bad_input, fmt::format("{} is in flight: finish it before it starts again", parameter_.name));
+}
+
+void Pipeline::require_phantoms(bool wanted) const {
+  if (common_.options.phantoms == wanted) return;
+  const char* const reason = wanted ? "was registered without the option phantoms" : "is a phantom and takes no values";
+  throw Error(ErrorKind::bad_input, fmt::format("{} {}", parameter_.name, reason));
+}
+
+void Pipeline::require_size(std::size_t values) const {
+  require_phantoms(false);
+  if (values == parameter_.size) return;
+  throw Error(ErrorKind::bad_input, fmt::format("{} has {} values, not {}", parameter_.name, parameter_.size, values));
+}
+
+void Pipeline::begin_step() {
+  if (journal_) save_before_step();
+  route_ = route_now();
+  stats_ = {.step = step_ + 1, .route = to_string(route_), .begin_seconds = clock_seconds()};
+  taken_ = {};
+  energy_density_ = 0;
+  is_finite_ = true;
+  is_void_ = false;
+}
+
+void Pipeline::refuse_together(std::uint64_t index) {
+  const Error error(ErrorKind::bad_input,
+                    fmt::format("the gradient of {} is not finite at index {}", parameter_.name, index));
+  break_communicator(channel_, error);
+  throw error;
+}
+
+void Pipeline::start(std::span<const float> gradient, std::span<const float> weights) {
+  require_idle();
+  require_size(gradient.size());
+  if (common_.recipe.weight_decay != 0 && weights.size() != gradient.size()) {
+    throw Error(ErrorKind::bad_input, fmt::format("{}: weight_decay needs {} weights, not {}", parameter_.name,
+                                                  gradient.size(), weights.size()));
+  }
+  begin_step();
+  const auto look = [&] {
+    if (!copies_gradient()) return inspect(gradient);
+    return inspect_and_copy(gradient, place_of_copy(), ArrayWriter(common_.values));
+  };
+  const Inspection seen = timed(stats_.accumulate_seconds, look);
+  stats_.gradient_norm = seen.norm;
+  contributes_ = is_finite_ = !seen.not_finite_at;
+  if (contributes_) return run_stages(gradient, weights, seen.norm);
+  const std::uint64_t index = *seen.not_finite_at;
+  if (common_.options.non_finite == NonFinitePolicy::error) refuse_together(index);
+  if (flags_void_steps()) return send_nothing();
+  // The value travels alone, and everyone who gets it knows that the step is void.
+  send(Stream<float>::from_pairs(parameter_.size, std::span(&index, 1), gradient.subspan(index, 1)));
+}
+
+void Pipeline::run_stages(std::span<const float> gradient, std::span<const float> weights, double norm) {
+  if (common_.recipe.energy > 0) {
+    const auto look = [&] { return density_for_energy(gradient, common_.recipe.energy); };
+    energy_density_ = timed(stats_.select_seconds, look);
+  }
+  const Accumulation how = accumulation(norm);
+  const bool selects = route_ == Route::selected || route_ == Route::gathered;
+  if (selects && common_.recipe.selector != "none") return send(select(how, gradient, weights));
+  if (copies_gradient()) return send(whole(place_of_copy()));
+  timed(stats_.accumulate_seconds, [&] { accumulate(how, gradient, weights, velocity_, accumulator_); });
+  is_empty_ = false;
+  if (route_ == Route::accumulator) {
+    if (flags_void_steps()) before_ = accumulator_;
+    return send_accumulator(Accumulator(std::span<float>(accumulator_)));
+  }
+  if (route_ == Route::low_rank) return send_factors(accumulator_);
+  send(whole_accumulator());
+}
+
+// What a selector would take out, as many values as it is asked for, or everything.
+AnyStream Pipeline::phantom_contribution() const {
+  const Recipe& recipe = common_.recipe;
+  const std::uint64_t size = parameter_.size;
+  const bool selects = (route_ == Route::selected || route_ == Route::gathered) && recipe.selector != "none";
+  if (!selects) return AnyStream::phantom(ValueType::f32, size, {0, size}, Layout::dense, size);
+  std::uint64_t taken = static_cast<std::uint64_t>(std::ceil(density_now() * static_cast<double>(size)));
+  if (recipe.keep > 0) taken = size / recipe.bucket * recipe.keep + std::min(recipe.keep, size % recipe.bucket);
+  return AnyStream::phantom(ValueType::f32, size, {0, size}, Layout::sparse, std::min(taken, size));
+}
+
+// The rank has no arrays, so that it settles as one that does not contribute.
+void Pipeline::start_phantom() {
+  require_idle();
+  require_phantoms(true);
+  begin_step();
+  contributes_ = false;
+  if (route_ == Route::low_rank) return send_factors({});
+  if (route_ == Route::accumulator) return send_accumulator(Accumulator::phantom(ValueType::f32, parameter_.size));
+  send(phantom_contribution());
+}
+
+void Pipeline::skip() {
+  require_idle();
+  begin_step();
+  contributes_ = false;
+  send_nothing();
+}
+
+void Pipeline::send_nothing() {
+  if (route_ == Route::low_rank) return send_factors({});
+  if (route_ != Route::accumulator) return send(AnyStream::empty(ValueType::f32, parameter_.size));
+  // What merges of other ranks' values drop here comes to rest in it.
+  guest_.assign(parameter_.size, 0.0f);
+  send_accumulator(Accumulator(std::span<float>(guest_)));
+}
+
+// Values leave the accumulator here. Where the sum of gradient and accumulator is all there is to do first, the
+// selector makes it in its own pass.
+AnyStream Pipeline::select(const Accumulation& how, std::span<const float> gradient, std::span<const float> weights) {
+  if (how.is_plain() && reuse_now() == 1) {
+    const auto select_now = [&] {
+      return accumulate_and_select<float>(selector_now(), accumulator_, gradient, select_options()).stream;
+    };
+    taken_ = timed(stats_.select_seconds, select_now);
+    return taken_;
+  }
+  timed(stats_.accumulate_seconds, [&] { accumulate(how, gradient, weights, velocity_, accumulator_); });
+  is_empty_ = false;
+  taken_ = timed(stats_.select_seconds, [&] { return select_from_accumulator(); });
+  return taken_;
+}
+
+AnyStream Pipeline::select_from_accumulator() {
+  if (threshold_.threshold > 0 && threshold_.age < reuse_now()) {
+    if (std::optional<AnyStream> passed = select_by_old_threshold()) return *passed;
+  }
+  Selection found = select_in_place<float>(selector_now(), accumulator_, select_options());
+  threshold_ = {found.threshold, 1};
+  return found.stream;
+}
+
+// Nothing where too few values pass: then the accumulator is as it was.
+std::optional<AnyStream> Pipeline::select_by_old_threshold() {
+  SelectOptions options = select_options();
+  const auto k = static_cast<std::uint64_t>(std::ceil(*options.density * static_cast<double>(parameter_.size)));
+  options.threshold = threshold_.threshold;
+  options.cap = kMostSurvivors * k;
+  Selection found = select_in_place<float>("threshold_filter", accumulator_, options);
+  if (found.passed * kFewestSurvivors < k) {
+    put_back(accumulator_, found.stream);
+    return std::nullopt;
+  }
+  threshold_.age = found.passed > options.cap ? reuse_now() : threshold_.age + 1;
+  return found.stream;
+}
+
+void Pipeline::send(AnyStream contribution) {
+  stats_.taken = contribution.nnz();
+  stats_.exchange_begin_seconds = clock_seconds();
+  try {
+    if (group_ != nullptr) {
+      group_->contribute(member_, contribution, dense_options());
+    } else if (route_ == Route::dense) {
+      request_ = iallreduce(channel_, std::move(contribution), dense_options(), &learned_->dense);
+    } else if (route_ == Route::selected) {
+      request_ = iallreduce(channel_, std::move(contribution), call_options(), &learned_->sparse);
+    } else if (route_ == Route::gathered) {
+      gathering_ = igather_contributions(channel_, std::move(contribution), gather_options(), norms());
+    }
+  } catch (...) {
+    give_back();
+    throw;
+  }
+  note_sent();
+}
+
+void Pipeline::send_accumulator(Accumulator values) {
+  stats_.exchange_begin_seconds = clock_seconds();
+  request_ = iallreduce(channel_, values, call_options(), &learned_->sparse);
+  note_sent();
+}
+
+void Pipeline::send_factors(std::span<const float> matrix) {
+  stats_.taken = matrix.size();
+  stats_.exchange_begin_seconds = clock_seconds();
+  low_rank_->start(matrix, dense_options());
+  note_sent();
+}
+
+void Pipeline::note_sent() {
+  if (flags_void_steps()) {
+    const double flag[] = {is_finite_ ? 0.0 : 1.0};
+    void_flag_ = icombine(channel_, flag, Op::max());
+  }
+  step_ += 1;
+  is_in_flight_ = true;
+}
+
+bool Pipeline::test() {
+  if (void_flag_.valid() && !void_flag_.test()) return false;
+  if (group_ != nullptr) return group_->test();
+  if (route_ == Route::low_rank) return low_rank_->test();
+  return (!request_.valid() || request_.test()) && (!gathering_.valid() || gathering_.test());
+}
+
+std::span<const float> Pipeline::residual() const {
+  if (!keeps_residual(common_.recipe)) return {};
+  return accumulator_;
+}
+
+}  // namespace tulle::gradient

@@ -1,0 +1,359 @@
+#include "tulle/gradient/synchronizer.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "gradient/agreement.hpp"
+#include "gradient/checkpoint_files.hpp"
+#include "gradient/exchange_model.hpp"
+#include "gradient/policy.hpp"
+#include "gradient/synchronizer_state.hpp"
+#include "tulle/base/error.hpp"
+#include "tulle/comm/control.hpp"
+
+namespace tulle::gradient {
+namespace {
+
+void check_names(std::span<const Parameter> parameters) {
+  std::set<std::string_view> names;
+  for (const Parameter& parameter : parameters) {
+    if (parameter.name.empty()) throw Error(ErrorKind::bad_input, "a parameter has no name");
+    if (parameter.rows > 0 && parameter.size % parameter.rows != 0) {
+      throw Error(ErrorKind::bad_input, fmt::format("{} has {} values, which {} rows do not divide", parameter.name,
+                                                    parameter.size, parameter.rows));
+    }
+    if (names.insert(parameter.name).second) continue;
+    throw Error(ErrorKind::bad_input, fmt::format("two parameters are called {}", parameter.name));
+  }
+}
+
+// Widens to f32, in memory that the synchronizer keeps.
+template <class V>
+std::span<const float> widened(std::span<const V> values, PoolVector<float>& memory) {
+  memory.resize(std::max(memory.size(), values.size()));
+  std::ranges::transform(values, memory.begin(), [](V value) { return static_cast<float>(value); });
+  return std::span<const float>(memory).first(values.size());
+}
+
+}  // namespace
+
+std::string_view to_string(Role role) {
+  switch (role) {
+    case Role::hidden: return "hidden";
+    case Role::output: return "output";
+    case Role::small: return "small";
+    case Role::bias_or_norm: return "bias_or_norm";
+  }
+  return "unknown";
+}
+
+void Synchronizer::State::fuse() {
+  const SynchronizerOptions& options = common.options;
+  std::vector<Pipeline*> small;
+  for (const auto& pipeline : pipelines) {
+    if (pipeline->is_always_dense() && pipeline->parameter().size < options.fuse_below) small.push_back(pipeline.get());
+  }
+  if (small.size() < 2) return;
+  for (Pipeline* const pipeline : small) {
+    const bool is_full = !groups.empty() && groups.back()->size() + pipeline->parameter().size > options.fuse_values;
+    if (groups.empty() || is_full) {
+      const std::size_t number = parameters.size() + 1 + groups.size();
+      const Communicator channel = communicator.channel(options.first_channel + static_cast<std::uint32_t>(number));
+      groups.push_back(std::make_unique<FusedGroup>(channel, common.values));
+    }
+    pipeline->join(*groups.back());
+  }
+}
+
+Synchronizer::Synchronizer(std::unique_ptr<State> state) : state_(std::move(state)) {
+  state_->is_begun.resize(state_->pipelines.size());
+}
+Synchronizer::Synchronizer(Synchronizer&&) noexcept = default;
+Synchronizer& Synchronizer::operator=(Synchronizer&&) noexcept = default;
+Synchronizer::~Synchronizer() = default;
+
+Synchronizer Synchronizer::make(Communicator communicator, std::vector<Parameter> parameters, const Recipe& recipe,
+                                const SynchronizerOptions& options) {
+  return run_task(communicator, await_make(communicator, std::move(parameters), recipe, options));
+}
+
+Task<Synchronizer> Synchronizer::await_make(Communicator communicator, std::vector<Parameter> parameters, Recipe recipe,
+                                            SynchronizerOptions options) {
+  validate(recipe);
+  if (options.boundaries == Boundaries::measured) require_selector(recipe);
+  check_names(parameters);
+  Task<> agreement = agree(communicator, parameters, recipe, options);
+  co_await agreement;
+  if (options.boundaries == Boundaries::measured) {
+    Task<LayerBoundaries> measuring = measure_boundaries(communicator, recipe);
+    const LayerBoundaries boundaries = co_await measuring;
+    recipe.dense_below = boundaries.dense_below;
+    recipe.search_from = boundaries.search_from;
+  }
+  co_return Synchronizer(std::make_unique<State>(communicator, std::move(parameters), recipe, options));
+}
+
+std::span<const Parameter> Synchronizer::parameters() const { return state_->parameters; }
+const Recipe& Synchronizer::recipe() const { return state_->common.recipe; }
+const Communicator& Synchronizer::communicator() const { return state_->communicator; }
+std::uint64_t Synchronizer::steps() const { return state_->steps; }
+std::uint32_t Synchronizer::end_channel() const { return state_->end_channel; }
+
+void Synchronizer::start(ParameterId parameter, std::span<const float> gradient, std::span<const float> weights) {
+  state_->require_orderly(state_->at(parameter));
+  state_->decisions->before_start(state_->at(parameter));
+  state_->at(parameter).start(gradient, weights);
+  state_->is_begun[parameter] = true;
+  state_->decisions->after_start();
+}
+
+void Synchronizer::start(ParameterId parameter, std::span<const Half> gradient, std::span<const float> weights) {
+  start(parameter, widened(gradient, state_->wide), weights);
+}
+
+void Synchronizer::start(ParameterId parameter, std::span<const Bfloat16> gradient, std::span<const float> weights) {
+  start(parameter, widened(gradient, state_->wide), weights);
+}
+
+void Synchronizer::start_phantom(ParameterId parameter) {
+  state_->decisions->before_start(state_->at(parameter));
+  state_->at(parameter).start_phantom();
+  state_->is_begun[parameter] = true;
+  state_->decisions->after_start();
+}
+
+void Synchronizer::skip(ParameterId parameter) {
+  state_->require_orderly(state_->at(parameter));
+  state_->decisions->before_start(state_->at(parameter));
+  state_->at(parameter).skip();
+  state_->is_begun[parameter] = true;
+  state_->decisions->after_start();
+}
+
+void Synchronizer::end_step() {
+  for (ParameterId parameter = 0; parameter < state_->pipelines.size(); ++parameter) {
+    if (!state_->is_begun[parameter]) skip(parameter);
+    state_->is_begun[parameter] = false;
+  }
+  state_->steps += 1;
+  state_->start_replica_check();
+}
+
+bool Synchronizer::test(ParameterId parameter) { return state_->at(parameter).test(); }
+
+Update Synchronizer::finish(ParameterId parameter) { return run_task(state_->communicator, await_finish(parameter)); }
+Task<Update> Synchronizer::await_finish(ParameterId parameter) {
+  const double began = state_->decisions->before_finish();
+  Task<> others = state_->go_on();
+  co_await others;
+  Task<Update> finishing = state_->at(parameter).finish();
+  Update update = co_await finishing;
+  state_->totals.add(state_->parameters[parameter], state_->at(parameter).stats());
+  if (state_->decisions->are_needed()) {
+    Task<> deciding = state_->decisions->after_finish(began);
+    co_await deciding;
+  }
+  state_->note_finished(state_->at(parameter).stats());
+  co_return update;
+}
+
+bool Synchronizer::finish_into(ParameterId parameter, std::span<float> update) {
+  return run_task(state_->communicator, await_finish_into(parameter, update));
+}
+Task<bool> Synchronizer::await_finish_into(ParameterId parameter, std::span<float> update) {
+  const double began = state_->decisions->before_finish();
+  Task<> others = state_->go_on();
+  co_await others;
+  Task<bool> finishing = state_->at(parameter).finish_into(update);
+  const bool is_applied = co_await finishing;
+  state_->totals.add(state_->parameters[parameter], state_->at(parameter).stats());
+  if (state_->decisions->are_needed()) {
+    Task<> deciding = state_->decisions->after_finish(began);
+    co_await deciding;
+  }
+  state_->note_finished(state_->at(parameter).stats());
+  co_return is_applied;
+}
+
+Task<> Synchronizer::State::go_on() {
+  if (replica_check.valid() && replica_check_step < steps) {
+    const std::vector<double> largest = co_await replica_check;
+    compare_replicas(largest);
+  }
+  if (common.recipe.exchange != Exchange::low_rank) co_return;
+  for (const auto& pipeline : pipelines) {
+    Task<> advancing = pipeline->advance();
+    co_await advancing;
+  }
+}
+
+// Before the last step nothing is in flight any more, so that all ranks speak of the same updates.
+void Synchronizer::State::start_replica_check() {
+  const std::uint64_t every = common.options.replica_check_every;
+  if (every == 0 || steps % every != 0 || replica_check.valid()) return;
+  std::vector<double> sides;
+  for (const auto& pipeline : pipelines) {
+    const double checksum = pipeline->checksum_after(steps - 1);
+    sides.insert(sides.end(), {checksum, -checksum});
+  }
+  if (common.options.residual_norms) {
+    sides.resize(sides.size() + static_cast<std::size_t>(common.ranks));
+    sides[2 * pipelines.size() + static_cast<std::size_t>(common.rank)] = residual_norm;
+  }
+  replica_check = icombine(control, sides, Op::max());
+  replica_check_step = steps;
+}
+
+void Synchronizer::State::compare_replicas(std::span<const double> largest) {
+  known.clear();
+  for (const double norm : largest.subspan(2 * pipelines.size())) known.push_back({norm, replica_check_step - 1});
+  for (std::size_t i = 0; i < pipelines.size(); ++i) {
+    if (largest[2 * i] == -largest[2 * i + 1]) continue;
+    throw Error(ErrorKind::mismatch,
+                fmt::format("replicas differ: ranks were given different updates of {} in the first "
+                            "{} steps",
+                            parameters[i].name, replica_check_step - 1));
+  }
+}
+
+std::string Synchronizer::report() { return run_task(state_->communicator, await_report()); }
+Task<std::string> Synchronizer::await_report() {
+  Task<std::string> reporting =
+      report_of(state_->control, state_->common.recipe, state_->totals, state_->whole_step_seconds());
+  std::string text = co_await reporting;
+  co_return text + state_->decisions->text();
+}
+
+// By the model, with the groups that there are.
+double Synchronizer::State::whole_step_seconds() const {
+  double seconds = 0;
+  for (const auto& group : groups) seconds += whole_exchange_seconds(communicator, group->size());
+  for (const auto& pipeline : pipelines) {
+    if (!pipeline->is_fused()) seconds += whole_exchange_seconds(communicator, pipeline->parameter().size);
+  }
+  return seconds;
+}
+
+void Synchronizer::step(std::span<const std::span<float>> gradients) {
+  Task<> stepping = await_step(gradients);
+  run_task(state_->communicator, stepping);
+}
+
+Task<> Synchronizer::await_step(std::span<const std::span<float>> gradients) {
+  if (gradients.size() != state_->pipelines.size()) {
+    throw Error(ErrorKind::bad_input,
+                fmt::format("{} gradients for {} parameters", gradients.size(), state_->pipelines.size()));
+  }
+  const auto has_gradient = [&](ParameterId id) {
+    return !gradients[id].empty() || state_->pipelines[id]->parameter().size == 0;
+  };
+  for (ParameterId id = 0; id < gradients.size(); ++id) {
+    if (has_gradient(id)) start(id, std::span<const float>(gradients[id]));
+  }
+  end_step();
+  for (ParameterId id = 0; id < gradients.size(); ++id) {
+    if (has_gradient(id)) {
+      Task<bool> finishing = await_finish_into(id, gradients[id]);
+      co_await finishing;
+    } else {
+      Task<Update> finishing = await_finish(id);
+      co_await finishing;
+    }
+  }
+}
+
+bool Synchronizer::count_local_step() {
+  state_->local_steps += 1;
+  return state_->local_steps % state_->common.recipe.every == 0;
+}
+
+SavedState Synchronizer::State::saved() const {
+  SavedState saved{.rank = static_cast<std::uint64_t>(common.rank),
+                   .ranks = static_cast<std::uint64_t>(common.ranks),
+                   .steps = steps,
+                   .local_steps = local_steps,
+                   .recipe = to_string(common.recipe),
+                   .decisions = decisions->saved()};
+  for (const auto& pipeline : pipelines) saved.parameters.push_back(pipeline->saved());
+  return saved;
+}
+
+SavedState Synchronizer::State::fitting(std::span<const Buffer> states) const {
+  const auto rank = static_cast<std::uint64_t>(common.rank), ranks = static_cast<std::uint64_t>(common.ranks);
+  std::vector<SavedState> old;
+  for (const Buffer& bytes : states) old.push_back(decode_state(bytes));
+  const auto is_own = [&](const SavedState& state) { return state.rank == rank && state.ranks == ranks; };
+  const auto own = std::ranges::find_if(old, is_own);
+  const bool is_mean = common.recipe.aggregate != Aggregate::sum;
+  SavedState saved = own != old.end() ? std::move(*own) : resharded(old, {rank, ranks, is_mean});
+  if (saved.parameters.size() != pipelines.size()) {
+    throw Error(ErrorKind::bad_input, fmt::format("the state is of {} parameters, and {} are registered",
+                                                  saved.parameters.size(), pipelines.size()));
+  }
+  for (std::size_t i = 0; i < pipelines.size(); ++i) pipelines[i]->require_fits(saved.parameters[i]);
+  decisions->check(saved.decisions);
+  return saved;
+}
+
+void Synchronizer::State::restore(const SavedState& saved) {
+  steps = saved.steps;
+  local_steps = saved.local_steps;
+  completed = steps;
+  finished = 0;
+  std::ranges::fill(local_steps_after, local_steps);
+  for (std::size_t i = 0; i < pipelines.size(); ++i) pipelines[i]->restore(saved.parameters[i]);
+  decisions->restore(saved.decisions);
+}
+
+Buffer Synchronizer::save_state() const { return encode_state(state_->saved()); }
+void Synchronizer::load_state(std::span<const Buffer> states) { state_->restore(state_->fitting(states)); }
+
+void Synchronizer::save_checkpoint(const std::string& path, CheckpointFiles files, const WritePart& write) {
+  Task<> saving = await_save_checkpoint(path, files, write);
+  run_task(state_->communicator, saving);
+}
+
+Task<> Synchronizer::await_save_checkpoint(std::string path, CheckpointFiles files, WritePart write) {
+  Buffer bytes;
+  const std::exception_ptr failure = failure_of([&] { bytes = save_state(); });
+  Request<void> agreement = ifail_together(state_->control, failure);
+  co_await agreement;
+  Task<> writing = files == CheckpointFiles::one_for_all ? write_one_for_all(state_->control, path, bytes, write)
+                                                         : write_one_per_rank(state_->control, path, bytes);
+  co_await writing;
+}
+
+void Synchronizer::load_checkpoint(const std::string& path) {
+  Task<> loading = await_load_checkpoint(path);
+  run_task(state_->communicator, loading);
+}
+
+Task<> Synchronizer::await_load_checkpoint(std::string path) {
+  SavedState saved;
+  const auto read = [&] { saved = state_->fitting(read_states(path, state_->common.rank, state_->common.ranks)); };
+  const std::exception_ptr failure = failure_of(read);
+  Request<void> agreement = ifail_together(state_->control, failure);
+  co_await agreement;
+  state_->restore(saved);
+}
+
+std::span<const float> Synchronizer::residual(ParameterId parameter) const { return state_->at(parameter).residual(); }
+std::span<const float> Synchronizer::momentum(ParameterId parameter) const { return state_->at(parameter).velocity(); }
+std::span<const float> Synchronizer::outer_momentum(ParameterId parameter) const {
+  return state_->at(parameter).outer_momentum();
+}
+std::vector<PlanRow> Synchronizer::plan() const {
+  std::vector<PlanRow> rows;
+  for (const auto& pipeline : state_->pipelines) rows.push_back(pipeline->plan());
+  return rows;
+}
+std::string Synchronizer::plan_text() const {
+  return text_of_plan(plan(), recipe(), state_->common.options.boundaries);
+}
+
+const ParameterStats& Synchronizer::stats(ParameterId parameter) const { return state_->at(parameter).stats(); }
+
+}  // namespace tulle::gradient

@@ -1,0 +1,199 @@
+#include "tulle/gradient/training_trace.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "tulle/base/error.hpp"
+
+namespace tulle::gradient {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+struct MachineField {
+  const char* name;
+  double Profile::*constant;
+};
+constexpr std::array kMachineFields = {MachineField{"gamma_dense_seconds", &Profile::gamma_dense_seconds},
+                                       MachineField{"gamma_sparse_seconds", &Profile::gamma_sparse_seconds},
+                                       MachineField{"gamma_select_seconds", &Profile::gamma_select_seconds},
+                                       MachineField{"gamma_delta_vbyte_seconds", &Profile::gamma_delta_vbyte_seconds},
+                                       MachineField{"gamma_bitmap_seconds", &Profile::gamma_bitmap_seconds},
+                                       MachineField{"gamma_rice_seconds", &Profile::gamma_rice_seconds}};
+
+// One line: takes its fields one by one, and names itself in errors.
+class Line {
+ public:
+  Line(std::string_view text, std::string_view source, int number) : source_(source), number_(number) {
+    object_ = json::parse(text, nullptr, false);
+    if (!object_.is_object()) refuse("is not a JSON object");
+  }
+
+  bool has(const char* field) const { return object_.contains(field); }
+
+  double seconds(const char* field, double otherwise) {
+    if (!has(field)) return otherwise;
+    const json value = take(field);
+    const double number = value.is_number() ? value.get<double>() : -1;
+    if (!std::isfinite(number) || number < 0)
+      refuse(fmt::format("{} is {}, not a number from 0 on", field, value.dump()));
+    return number;
+  }
+  std::uint64_t count(const char* field) {
+    if (!has(field)) return 0;
+    const json value = take(field);
+    if (!value.is_number_unsigned()) refuse(fmt::format("{} is {}, not a whole number", field, value.dump()));
+    return value.get<std::uint64_t>();
+  }
+  std::string text(const char* field) {
+    if (!has(field)) return {};
+    const json value = take(field);
+    if (!value.is_string()) refuse(fmt::format("{} is {}, not a text", field, value.dump()));
+    return value.get<std::string>();
+  }
+  bool flag(const char* field, bool otherwise) {
+    if (!has(field)) return otherwise;
+    const json value = take(field);
+    if (!value.is_boolean()) refuse(fmt::format("{} is {}, not true or false", field, value.dump()));
+    return value.get<bool>();
+  }
+  Role role() {
+    const std::string name = text("role");
+    if (name.empty()) return Role::hidden;
+    for (const Role each : {Role::hidden, Role::output, Role::small, Role::bias_or_norm}) {
+      if (to_string(each) == name) return each;
+    }
+    refuse(fmt::format("role is '{}'; there are hidden, output, small, bias_or_norm", name));
+  }
+
+  /// A field that nobody took is a slip of the pen.
+  void end() const {
+    if (!object_.empty()) refuse(fmt::format("there is no field '{}'", object_.items().begin().key()));
+  }
+  [[noreturn]] void refuse(const std::string& why) const {
+    throw Error(ErrorKind::bad_input, fmt::format("{}, line {}: {}", source_, number_, why));
+  }
+
+ private:
+  json take(const char* field) {
+    json value = object_.at(field);
+    object_.erase(field);
+    return value;
+  }
+
+  std::string source_;
+  int number_;
+  json object_;
+};
+
+void read_head(Line& line, TrainingTrace& trace) {
+  if (line.text("kind") != "trace") line.refuse("kind is not 'trace'");
+  trace.model = line.text("model");
+  trace.origin = line.text("origin");
+  trace.batch = line.seconds("batch", 0);
+  trace.forward_seconds = line.seconds("forward_seconds", 0);
+  trace.overlap = line.flag("overlap", true);
+  trace.launch_seconds = line.seconds("launch_seconds", 0);
+  for (const MachineField& field : kMachineFields) {
+    trace.machine.*field.constant = line.seconds(field.name, trace.machine.*field.constant);
+  }
+  line.end();
+}
+
+TracedParameter read_parameter(Line& line) {
+  TracedParameter traced;
+  traced.parameter.name = line.text("parameter");
+  if (traced.parameter.name.empty()) line.refuse("parameter has no name");
+  traced.parameter.size = line.count("values");
+  if (traced.parameter.size == 0) line.refuse("values is missing or 0");
+  traced.parameter.role = line.role();
+  traced.parameter.rows = line.count("rows");
+  if (traced.parameter.rows > 0 && traced.parameter.size % traced.parameter.rows != 0) {
+    line.refuse(fmt::format("{} rows do not divide {} values", traced.parameter.rows, traced.parameter.size));
+  }
+  traced.backward_seconds = line.seconds("backward_seconds", 0);
+  line.end();
+  return traced;
+}
+
+ordered_json json_of(const TracedParameter& traced) {
+  ordered_json object = {{"parameter", traced.parameter.name}, {"values", traced.parameter.size}};
+  if (traced.parameter.role != Role::hidden) object["role"] = to_string(traced.parameter.role);
+  if (traced.parameter.rows > 0) object["rows"] = traced.parameter.rows;
+  object["backward_seconds"] = traced.backward_seconds;
+  return object;
+}
+
+}  // namespace
+
+double TrainingTrace::compute_seconds() const {
+  double seconds = forward_seconds;
+  for (const TracedParameter& traced : parameters) seconds += traced.backward_seconds;
+  return seconds;
+}
+
+std::uint64_t TrainingTrace::values() const {
+  std::uint64_t values = 0;
+  for (const TracedParameter& traced : parameters) values += traced.parameter.size;
+  return values;
+}
+
+TrainingTrace parse_training_trace(std::string_view text, std::string_view source) {
+  TrainingTrace trace;
+  std::set<std::string> names;
+  bool has_head = false;
+  int number = 0;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view words = text.substr(begin, end - begin);
+    begin = end + 1;
+    number += 1;
+    if (words.find_first_not_of(" \t\r") == words.npos) continue;
+    Line line(words, source, number);
+    if (!std::exchange(has_head, true)) {
+      read_head(line, trace);
+      continue;
+    }
+    TracedParameter traced = read_parameter(line);
+    if (!names.insert(traced.parameter.name).second) {
+      line.refuse(fmt::format("two parameters are called {}", traced.parameter.name));
+    }
+    trace.parameters.push_back(std::move(traced));
+  }
+  if (trace.parameters.empty()) throw Error(ErrorKind::bad_input, fmt::format("{}: there are no parameters", source));
+  return trace;
+}
+
+TrainingTrace read_training_trace(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) throw Error(ErrorKind::system, fmt::format("cannot read {}: {}", path, std::strerror(errno)));
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  return parse_training_trace(text, path);
+}
+
+std::string to_text(const TrainingTrace& trace) {
+  ordered_json head = {{"kind", "trace"}, {"model", trace.model}};
+  if (!trace.origin.empty()) head["origin"] = trace.origin;
+  if (trace.batch > 0) head["batch"] = trace.batch;
+  head["forward_seconds"] = trace.forward_seconds;
+  if (!trace.overlap) head["overlap"] = false;
+  if (trace.launch_seconds > 0) head["launch_seconds"] = trace.launch_seconds;
+  const Profile defaults;
+  for (const MachineField& field : kMachineFields) {
+    if (trace.machine.*field.constant != defaults.*field.constant) head[field.name] = trace.machine.*field.constant;
+  }
+  std::string text = head.dump() + "\n";
+  for (const TracedParameter& traced : trace.parameters) text += json_of(traced).dump() + "\n";
+  return text;
+}
+
+}  // namespace tulle::gradient

@@ -1,0 +1,203 @@
+#include "nn/server_host.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tulle/base/error.hpp"
+
+namespace tulle::nn {
+namespace {
+
+// How often rank 0 looks at its server for progress, losses and its end. Longer is felt at the end of short runs;
+// shorter keeps a core awake.
+constexpr double kLookSeconds = 0.02;
+// Reports travel beside the letters of leaving, and may be overtaken by them.
+constexpr double kLastReportsSeconds = 5;
+
+}  // namespace
+
+ServerHost::ServerHost(ServerJob& job) : job_(job), workers_(static_cast<std::size_t>(job.workers())) {
+  server_.emplace(make_server());
+  set_weights();
+  if (is_leader()) reports_.emplace(job_.communicator, kReportPort);
+}
+
+server::Server ServerHost::make_server() const {
+  const OptimizerOptions& optimizer = job_.options.optimizer;
+  server::ServerOptions options{
+      .sgd = {.rate = job_.options.rate,
+              .momentum = optimizer.momentum,
+              .weight_decay = optimizer.weight_decay,
+              .schedule = [&job = job_](std::uint64_t version) { return job.factor(version); }}};
+  if (!job_.options.checkpoint.path.empty()) {
+    options.checkpoint_every = job_.checkpoint_steps() / job_.every();
+    options.checkpoint_path = job_.server_path();
+  }
+  return server::Server::make(job_.communicator, job_.parameters, job_.server, options);
+}
+
+void ServerHost::set_weights() {
+  for (const gradient::ParameterId id : server_->shard()) server_->set_weights(id, job_.learner.weights(id));
+  if (!job_.options.checkpoint.resume) return;
+  const std::string path = job_.server_path();
+  if (ranks_on_disk(path) == 0) return tell(fmt::format("{}: there is no checkpoint: starts from the beginning", path));
+  server_->load_checkpoint(path);
+  result_.was_resumed = true;
+  const std::uint64_t steps = server_->version(server_->shard().front()) * job_.every();
+  tell(fmt::format("goes on from {}: epoch {}, step {} of it", path, steps / job_.steps_of_epoch + 1,
+                   steps % job_.steps_of_epoch));
+}
+
+double ServerHost::now() const { return job_.communicator.engine()->transport().now(); }
+
+TrainResult ServerHost::run() {
+  if (!is_leader()) {
+    server_->run();
+    save();
+    return std::move(result_);
+  }
+  is_serving_ = true;
+  Task<> serving = serve(), collecting = collect();
+  job_.communicator.engine()->spawn(serving);
+  run_task(job_.communicator, collecting);
+  if (failure_) std::rethrow_exception(failure_);
+  save();
+  result_.report = report();
+  return std::move(result_);
+}
+
+Task<> ServerHost::serve() {
+  try {
+    Task<> running = server_->await_run();
+    co_await running;
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
+  is_serving_ = false;
+}
+
+Task<> ServerHost::collect() {
+  double heard_at = now();
+  while (is_serving_ || (!failure_ && has_open_epoch() && now() - heard_at < kLastReportsSeconds)) {
+    DatagramPort::ReceiveWithin waiting = reports_->receive_within(kLookSeconds);
+    const std::optional<Datagram> datagram = co_await waiting;
+    if (datagram) heard_at = now();
+    if (datagram) take(*datagram);
+    look_at_server();
+    finish_epochs();
+  }
+  look_at_server();
+  for (Known& worker : workers_) worker.has_left = true;
+  finish_epochs();
+}
+
+// ---------------------------------------------------------------- what workers tell
+
+void ServerHost::take(const Datagram& datagram) {
+  if (datagram.failure || datagram.from < job_.server.servers) return;  // of deaths the server knows
+  const std::optional<WorkerMessage> message = decode_message(datagram.segments);
+  if (!message) return;
+  if (!message->report) return tell(message->words);
+  const WorkerReport& report = *message->report;
+  Known& worker = workers_[static_cast<std::size_t>(datagram.from - job_.server.servers)];
+  worker.has_left |= report.is_last != 0;
+  result_.was_stopped |= report.is_stopped != 0;
+  if (report.epoch == 0) return;
+  worker.last_epoch = static_cast<int>(report.epoch);
+  epochs_[worker.last_epoch].push_back(report);
+}
+
+void ServerHost::look_at_server() {
+  const auto losses = server_->losses();
+  for (; told_losses_ < losses.size(); ++told_losses_) {
+    const server::Loss& loss = losses[told_losses_];
+    workers_[static_cast<std::size_t>(loss.rank - job_.server.servers)].is_gone = true;
+    result_.losses.push_back(fmt::format("rank {}: {}", loss.rank, loss.reason));
+    tell(fmt::format("the worker of rank {} is lost: {}; the others go on", loss.rank, loss.reason));
+  }
+  std::uint64_t version = ~std::uint64_t{0};
+  for (const gradient::ParameterId id : server_->shard()) version = std::min(version, server_->version(id));
+  if (version == shown_version_) return;
+  shown_version_ = version;
+  if (job_.options.on_step) job_.options.on_step(version * job_.every(), job_.steps());
+}
+
+// A worker that was late may have passed over an epoch, and says nothing about it.
+bool ServerHost::is_over(int worker, int epoch) const {
+  const Known& known = workers_[static_cast<std::size_t>(worker)];
+  return known.is_gone || known.has_left || known.last_epoch >= epoch;
+}
+
+bool ServerHost::has_open_epoch() const {
+  return std::ranges::any_of(workers_, [](const Known& worker) { return !worker.is_gone && !worker.has_left; });
+}
+
+void ServerHost::finish_epochs() {
+  while (!epochs_.empty()) {
+    const int epoch = epochs_.begin()->first;
+    for (int worker = 0; worker < job_.workers(); ++worker) {
+      if (!is_over(worker, epoch)) return;
+    }
+    finish_epoch(epoch);
+    epochs_.erase(epochs_.begin());
+  }
+}
+
+void ServerHost::finish_epoch(int epoch) {
+  const std::vector<WorkerReport>& reports = epochs_.at(epoch);
+  EpochMetrics metrics{.epoch = epoch, .workers = static_cast<int>(reports.size())};
+  HeldOutSums held_out;
+  double loss_sum = 0, loss_steps = 0;
+  const double share = 1.0 / static_cast<double>(reports.size());
+  for (const WorkerReport& report : reports) {
+    metrics.steps = std::max(metrics.steps, static_cast<std::uint64_t>(report.steps));
+    metrics.seconds = std::max(metrics.seconds, report.seconds);
+    metrics.exposed_seconds += report.exposed_seconds * share;
+    metrics.start_seconds += report.start_seconds * share;
+    metrics.bytes_sent += report.bytes_sent * share;
+    metrics.bytes_received += report.bytes_received * share;
+    metrics.pushed += report.pushed;
+    metrics.pulled += report.pulled;
+    metrics.dropped += report.dropped;
+    loss_sum += report.loss_sum;
+    loss_steps += report.loss_steps;
+    held_out.loss += report.held_out_loss;
+    held_out.correct += report.held_out_correct;
+    held_out.count += report.held_out_count;
+  }
+  metrics.loss = loss_steps > 0 ? loss_sum / loss_steps : 0;
+  metrics.held_out = held_out.mean();
+  metrics.rate = job_.options.rate * job_.factor(std::max<std::uint64_t>(metrics.steps / job_.every(), 1) - 1);
+  result_.epochs.push_back(metrics);
+  if (job_.options.on_epoch) job_.options.on_epoch(metrics);
+}
+
+// ---------------------------------------------------------------- the end
+
+// A disk that is full is no reason to lose what is in memory of others: the error is told at the end.
+void ServerHost::save() {
+  if (job_.options.checkpoint.path.empty()) return;
+  try {
+    server_->save_checkpoint(job_.server_path());
+  } catch (const Error& error) {
+    result_.checkpoint_error = error.what();
+    tell(fmt::format("the checkpoint was not written: {}", error.what()));
+  }
+}
+
+std::string ServerHost::report() const {
+  const server::ServerStats stats = server_->stats();
+  return fmt::format(
+      "server of rank {}: {} parameters, {} steps of a parameter, {} pushes accepted and {} dropped, {} updates coded "
+      "and "
+      "{} sent, {} parameters sent whole, {} restarts of workers, {} bytes in and {} out\n",
+      job_.communicator.rank(), server_->shard().size(), stats.steps, stats.accepted, stats.dropped, stats.encodings,
+      stats.updates, stats.models, stats.restarts, stats.bytes_received, stats.bytes_sent);
+}
+
+void ServerHost::tell(const std::string& message) const {
+  if (is_leader() && job_.options.on_message) job_.options.on_message(message);
+}
+
+}  // namespace tulle::nn

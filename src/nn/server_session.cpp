@@ -1,0 +1,92 @@
+#include "nn/server_session.hpp"
+
+#include <fmt/format.h>
+
+#include "nn/server_host.hpp"
+#include "nn/server_worker.hpp"
+#include "tulle/base/error.hpp"
+#include "tulle/comm/control.hpp"
+
+namespace tulle::nn {
+namespace {
+
+[[noreturn]] void refuse(const std::string& reason) {
+  throw Error(ErrorKind::bad_input, "parameter server: " + reason);
+}
+
+void require_fits(const TrainerOptions& options, std::size_t parameters) {
+  validate(options);
+  const OptimizerOptions& optimizer = options.optimizer;
+  if (optimizer.kind != OptimizerKind::sgd) refuse("the optimizer is SGD on the servers, and not adamw");
+  if (optimizer.nesterov) refuse("its SGD has no Nesterov form: leave nesterov out");
+  if (!options.step_log.lines.empty() || !options.step_log.trace.empty()) {
+    refuse("a log of steps is about sums among all ranks: leave step_log out");
+  }
+  if (options.patience > 0) refuse("workers do not agree on an early stop: leave patience out");
+  if (options.server.servers < 0) refuse(fmt::format("{} servers", options.server.servers));
+  if (static_cast<std::size_t>(options.server.servers) > parameters) {
+    refuse(fmt::format("{} servers for {} parameters, which are not divided", options.server.servers, parameters));
+  }
+  if (options.checkpoint.steps % options.recipe.every != 0) {
+    refuse(fmt::format("a checkpoint every {} steps, of which {} make a version", options.checkpoint.steps,
+                       options.recipe.every));
+  }
+}
+
+server::Options server_options(const TrainerOptions& options) {
+  const ServerUse& use = options.server;
+  return {.servers = use.servers,
+          .backup = use.backup,
+          .grace_seconds = use.grace_seconds,
+          .staleness = use.staleness,
+          .push = options.recipe,
+          .pull = use.pull,
+          .seed = options.seed,
+          .deadline_seconds = use.deadline_seconds};
+}
+
+ServerJob job_of(const Communicator& communicator, Learner& learner, const TrainerOptions& options) {
+  ServerJob job{.communicator = communicator,
+                .learner = learner,
+                .options = options,
+                .server = server_options(options),
+                .parameters = learner.parameters()};
+  require_fits(options, job.parameters.size());
+  server::validate(job.server, communicator.size());
+  const Sharding sharding(learner.train_samples(), job.workers(), options.batch, options.seed);
+  job.steps_of_epoch = nn::steps_of_epoch(sharding, options);
+  if (job.versions() == 0) refuse("there are fewer steps than one push takes");
+  return job;
+}
+
+}  // namespace
+
+std::uint64_t ServerJob::checkpoint_steps() const {
+  if (options.checkpoint.steps > 0) return options.checkpoint.steps;
+  return std::max(every(), steps_of_epoch / every() * every());
+}
+
+// Gradients are a mean, and the batch grows with those that a step waits for.
+double ServerJob::factor(std::uint64_t version) const {
+  const double batches = options.scale_rate ? workers() - server.backup : 1;
+  return rate_factor(options, version * every(), steps_of_epoch) * batches;
+}
+
+ServerSession::ServerSession(const Communicator& communicator, Learner& learner, const TrainerOptions& options)
+    : job_(job_of(communicator, learner, options)) {}
+
+TrainResult ServerSession::train() {
+  if (is_server()) return ServerHost(job_).run();
+  return ServerWorker(job_).run();
+}
+
+Evaluation ServerSession::evaluate() {
+  HeldOutSums mine;
+  const int worker = job_.communicator.rank() - job_.server.servers;
+  if (!is_server()) mine = evaluate_share(job_.learner, worker, job_.workers(), job_.options.evaluation_batch);
+  const double sums[] = {mine.loss, mine.correct, mine.count};
+  const std::vector<double> all = combine(job_.communicator, sums);
+  return HeldOutSums{all[0], all[1], all[2]}.mean();
+}
+
+}  // namespace tulle::nn

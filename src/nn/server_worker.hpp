@@ -1,0 +1,67 @@
+// A worker rank of a training with a parameter server.
+#pragma once
+
+#include <exception>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "nn/server_session.hpp"
+#include "nn/worker_report.hpp"
+#include "tulle/comm/datagram.hpp"
+#include "tulle/server/worker.hpp"
+
+namespace tulle::nn {
+
+class ServerWorker {
+ public:
+  /// The job must outlive it.
+  explicit ServerWorker(ServerJob& job);
+
+  /// To the last version of the model, or to where it is asked to stop. Throws peer_failed that names a server that is
+  /// gone or refuses.
+  TrainResult run();
+
+ private:
+  int place() const { return job_.communicator.rank() - job_.server.servers; }
+  void train();
+  void join();
+  void step();
+  void prepare_next();
+  void pull(std::size_t parameter);
+  void pull_all();
+  void push(std::size_t parameter, std::span<const float> gradient);
+  void push_all();
+  void skip_rest();
+  void catch_up();
+  template <class Work>
+  void guard(Work work);
+
+  void finish_epoch(int epoch);
+  WorkerReport report_now() const;
+  void send(const WorkerMessage& message);
+  void leave();
+
+  Facts facts() const;
+  std::string path() const;
+  std::vector<std::span<std::byte>> arrays();
+  void save();
+  void restore();
+
+  ServerJob& job_;
+  Learner& learner_;
+  Sharding sharding_;
+  server::Worker worker_;
+  DatagramPort reports_;
+  bool starts_early_;
+  bool has_caught_up_ = false;    // in this step
+  std::vector<bool> has_pushed_;  // in this step
+  std::vector<float> clipped_;    // of the gradient that is being pushed
+  std::exception_ptr failure_;    // of a hook, which is in the middle of foreign code
+  RunState state_;                // `steps` counts; epoch and step_of_epoch are not used
+  double loss_steps_ = 0;         // of this epoch
+  bool is_stopping_ = false;
+  std::string checkpoint_error_;
+};
+
+}  // namespace tulle::nn

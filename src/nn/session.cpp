@@ -1,0 +1,384 @@
+#include "nn/session.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "tulle/base/crc32c.hpp"
+#include "tulle/base/error.hpp"
+#include "tulle/collectives/collectives.hpp"
+
+namespace tulle::nn {
+namespace {
+
+// Above all that parameters use.
+constexpr std::uint32_t kVoteChannel = (1u << 24) - 1;
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// What the pipeline does is not done twice.
+TrainerOptions resolved(TrainerOptions options) {
+  validate(options);
+  options.synchronizer.seed = options.seed;
+  if (options.recipe.momentum > 0) {
+    options.optimizer.momentum = 0;
+    options.optimizer.nesterov = false;
+  }
+  if (options.recipe.weight_decay > 0) options.optimizer.weight_decay = 0;
+  return options;
+}
+
+std::vector<std::uint64_t> sizes_of(const std::vector<gradient::Parameter>& parameters) {
+  std::vector<std::uint64_t> sizes;
+  for (const gradient::Parameter& parameter : parameters) sizes.push_back(parameter.size);
+  return sizes;
+}
+
+}  // namespace
+
+Session::Session(Communicator communicator, Learner& learner, const TrainerOptions& options)
+    : communicator_(communicator),
+      votes_(communicator.channel(kVoteChannel)),
+      learner_(learner),
+      options_(resolved(options)),
+      parameters_(learner.parameters()),
+      synchronizer_(gradient::Synchronizer::make(communicator, parameters_, options_.recipe, options_.synchronizer)),
+      optimizer_(options_.optimizer, sizes_of(parameters_)),
+      sharding_(learner.train_samples(), communicator.size(), options_.batch, options_.seed),
+      steps_of_epoch_(nn::steps_of_epoch(sharding_, options_)),
+      starts_early_(options_.overlap && options_.recipe.every == 1 && options_.clip_norm == 0),
+      is_pending_(parameters_.size()),
+      saved_at_(Clock::now()) {
+  std::uint64_t largest = 0;
+  for (const gradient::Parameter& parameter : parameters_) largest = std::max(largest, parameter.size);
+  update_.resize(largest);
+  if (options_.on_trace) recorder_.emplace(parameters_.size());
+  agree_on_weights();
+  const gradient::StepLogOptions& log = options_.step_log;
+  if (!log.lines.empty() || !log.trace.empty()) log_ = gradient::StepLog::open(synchronizer_, log);
+  if (options_.recipe.every > 1) {
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      const auto weights = learner_.weights(i);
+      before_.emplace_back(weights.begin(), weights.end());
+    }
+  }
+}
+
+// Networks are usually made from the same seed; then a checksum travels, and no weight.
+void Session::agree_on_weights() {
+  std::uint32_t checksum = 0;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    checksum = crc32c(std::as_bytes(std::span<const float>(learner_.weights(i))), checksum);
+  }
+  const double mine[] = {static_cast<double>(checksum), -static_cast<double>(checksum)};
+  const std::vector<double> most = combine(communicator_, mine, Op::max());
+  if (most[0] == -most[1]) return;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const std::span<float> weights = learner_.weights(i);
+    AnyStream stream = Stream<float>::dense(std::span<const float>(weights));
+    broadcast(communicator_, stream);
+    std::ranges::copy(Stream<float>(stream).to_vector(), weights.begin());
+  }
+}
+
+TrainResult Session::train() {
+  if (options_.checkpoint.resume) resume();
+  bool is_done = state_.epoch >= static_cast<std::uint64_t>(options_.epochs);
+  try {
+    while (!is_done) {
+      run_epoch();
+      if (is_stopping_) break;
+      finish_epoch();
+      is_done = state_.epoch >= static_cast<std::uint64_t>(options_.epochs) || has_converged();
+    }
+    if (vote_.valid()) vote_.wait();
+    if (log_) log_->close();
+  } catch (const Error& error) {  // of this rank alone, maybe: the others would wait for it
+    break_communicator(communicator_, error);
+    throw;
+  }
+  if (!options_.checkpoint.path.empty()) save();
+  tell_trace();
+  return {.epochs = state_.epochs,
+          .was_stopped = is_stopping_,
+          .was_resumed = was_resumed_,
+          .checkpoint_error = checkpoint_error_,
+          .report = synchronizer_.report()};
+}
+
+void Session::tell_trace() const {
+  if (!recorder_) return;
+  gradient::TrainingTrace trace = recorder_->trace(parameters_);
+  trace.batch = options_.batch;
+  trace.overlap = options_.clip_norm == 0;
+  options_.on_trace(trace);
+}
+
+void Session::run_epoch() {
+  const std::uint64_t all = steps_of_epoch_ * static_cast<std::uint64_t>(options_.epochs);
+  if (state_.step_of_epoch < steps_of_epoch_) {
+    learner_.prepare(sharding_.batch(state_.epoch, state_.step_of_epoch, communicator_.rank()), state_.epoch);
+  }
+  while (state_.step_of_epoch < steps_of_epoch_ && !is_stopping_) {
+    const auto started = Clock::now();
+    step();
+    if (state_.step_of_epoch == steps_of_epoch_) finish_all();
+    state_.seconds += seconds_since(started);
+    if (communicator_.rank() == 0 && options_.on_step) options_.on_step(state_.steps, all);
+    agree_on_stop();
+  }
+  finish_all();
+}
+
+// What hooks do is in the middle of foreign code, which must not see exceptions.
+template <class Work>
+void Session::guard(Work work) {
+  if (failure_) return;
+  try {
+    work();
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
+}
+
+void Session::step() {
+  const std::uint64_t exchanges = synchronizer_.steps();
+  const Learner::Needed needed = [this](std::size_t parameter) { guard([&] { finish(parameter); }); };
+  const Learner::Ready ready = [this](std::size_t parameter, std::span<const float> gradient) {
+    take(parameter, gradient);
+  };
+  const std::uint64_t seed = step_seed(options_.seed, communicator_.rank(), state_.steps);
+  const bool waits_inside = options_.overlap && !recorder_;  // waiting is no part of what a forward pass computes
+  if (recorder_) recorder_->begin_step();
+  const Verdict verdict = learner_.run(seed, waits_inside ? needed : Learner::Needed(),
+                                       starts_early_ || recorder_ ? ready : Learner::Ready());
+  if (recorder_) recorder_->end_step(verdict.forward_seconds);
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+  state_.loss_sum += verdict.loss;
+  rate_ = rate_now();
+  if (options_.recipe.every > 1) {
+    step_alone();
+  } else {
+    exchange_gradients();
+  }
+  if (!waits_inside) finish_all();
+  if (log_ && synchronizer_.steps() != exchanges) log_exchange(verdict.loss);
+  state_.step_of_epoch += 1;
+  state_.steps += 1;
+}
+
+// A line is about an exchange that is over, so that this one cannot hide behind the next forward pass.
+void Session::log_exchange(double loss) {
+  finish_all();
+  log_->add_step({.loss = loss});
+}
+
+// In the middle of back-propagation, which is foreign code.
+void Session::take(std::size_t parameter, std::span<const float> gradient) {
+  if (recorder_) recorder_->stop_at(parameter);
+  if (starts_early_) guard([&] { start(parameter, gradient); });
+  if (recorder_) recorder_->go_on();
+}
+
+double Session::rate_now() const {
+  const bool scales = options_.scale_rate && options_.recipe.every == 1 &&
+                      options_.recipe.exchange != gradient::Exchange::none &&
+                      options_.recipe.aggregate != gradient::Aggregate::sum;
+  return options_.rate * rate_factor(options_, state_.steps, steps_of_epoch_) * (scales ? communicator_.size() : 1);
+}
+
+void Session::start(std::size_t parameter, std::span<const float> gradient) {
+  const auto started = Clock::now();
+  const bool wants_weights = options_.recipe.weight_decay > 0;
+  synchronizer_.start(static_cast<gradient::ParameterId>(parameter), gradient,
+                      wants_weights ? learner_.weights(parameter) : std::span<const float>{});
+  state_.start_seconds += seconds_since(started);
+}
+
+void Session::start_all() {
+  const double clip = clip_factor(learner_, parameters_.size(), options_.clip_norm, communicator_.size());
+  const auto factor = static_cast<float>(clip);
+  for (std::size_t i = parameters_.size(); i-- > 0;) {
+    const std::span<const float> gradient = learner_.gradient(i);
+    if (gradient.empty() && parameters_[i].size > 0) continue;  // end_step() skips it
+    if (factor == 1) {
+      start(i, gradient);
+      continue;
+    }
+    std::ranges::transform(gradient, update_.begin(), [factor](float value) { return factor * value; });
+    start(i, std::span<const float>(update_).first(gradient.size()));
+  }
+}
+
+void Session::exchange_gradients() {
+  if (!starts_early_) start_all();
+  end_exchange();
+}
+
+// From here on updates are waited for: each before its parameter is used, or all in finish_all().
+void Session::end_exchange() {
+  synchronizer_.end_step();
+  is_pending_.assign(parameters_.size(), true);
+  prepare_next();
+}
+
+void Session::finish_all() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) finish(i);
+}
+
+void Session::finish(std::size_t parameter) {
+  if (!is_pending_[parameter]) return;
+  is_pending_[parameter] = false;
+  if (options_.recipe.every > 1) {
+    apply_change(parameter);
+  } else {
+    apply_gradient(parameter);
+  }
+  count(parameter);
+}
+
+void Session::apply_gradient(std::size_t parameter) {
+  const auto id = static_cast<gradient::ParameterId>(parameter);
+  const std::span<float> weights = learner_.weights(parameter);
+  if (optimizer_.is_plain()) {
+    const gradient::Update update = synchronizer_.finish(id);
+    if (!update.is_skipped) optimizer_.apply_stream(weights, update.stream, rate_);
+  } else {
+    const std::span<float> update = std::span(update_).first(weights.size());
+    if (synchronizer_.finish_into(id, update)) optimizer_.apply(parameter, weights, update, rate_);
+  }
+}
+
+void Session::apply_change(std::size_t parameter) {
+  const std::span<float> weights = learner_.weights(parameter);
+  const std::span<float> update = std::span(update_).first(weights.size());
+  const bool is_delivered = synchronizer_.finish_into(static_cast<gradient::ParameterId>(parameter), update);
+  std::vector<float>& before = before_[parameter];
+  for (std::size_t j = 0; j < weights.size(); ++j) weights[j] = before[j] - (is_delivered ? update[j] : 0.0f);
+  std::ranges::copy(weights, before.begin());
+}
+
+void Session::count(std::size_t parameter) {
+  const gradient::ParameterStats& stats = synchronizer_.stats(static_cast<gradient::ParameterId>(parameter));
+  state_.exposed_seconds += stats.wait_seconds;
+  state_.bytes_sent += static_cast<double>(stats.bytes_sent);
+}
+
+void Session::step_alone() {
+  const double clip = clip_factor(learner_, parameters_.size(), options_.clip_norm, communicator_.size());
+  const auto factor = static_cast<float>(clip);
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    std::span<const float> gradient = learner_.gradient(i);
+    if (gradient.empty()) continue;
+    if (factor != 1) {
+      std::ranges::transform(gradient, update_.begin(), [factor](float value) { return factor * value; });
+      gradient = std::span<const float>(update_).first(gradient.size());
+    }
+    optimizer_.apply(i, learner_.weights(i), gradient, rate_);
+  }
+  const bool is_due = synchronizer_.count_local_step();
+  if (is_due) exchange_changes();
+  if (!is_due) prepare_next();
+}
+
+void Session::exchange_changes() {
+  for (std::size_t i = parameters_.size(); i-- > 0;) {
+    const std::span<const float> weights = learner_.weights(i);
+    const std::span<float> change = std::span(update_).first(weights.size());
+    for (std::size_t j = 0; j < weights.size(); ++j) change[j] = before_[i][j] - weights[j];
+    start(i, change);
+  }
+  end_exchange();
+}
+
+// While the last gradients travel.
+void Session::prepare_next() {
+  const std::uint64_t next = state_.step_of_epoch + 1;
+  if (next < steps_of_epoch_) learner_.prepare(sharding_.batch(state_.epoch, next, communicator_.rank()), state_.epoch);
+}
+
+// What ranks wish in a step is known in the next one: nobody waits for it.
+void Session::agree_on_stop() {
+  std::vector<double> wishes(2);
+  if (vote_.valid()) wishes = vote_.wait();
+  is_stopping_ = wishes[0] > 0;
+  if (wishes[1] > 0) save();
+  if (is_stopping_) return;
+  const bool wants_stop = options_.stop_requested && options_.stop_requested();
+  const bool wants_save = communicator_.rank() == 0 && !options_.checkpoint.path.empty() && wishes[1] == 0 &&
+                          seconds_since(saved_at_) >= options_.checkpoint.seconds;
+  const double mine[] = {wants_stop ? 1.0 : 0.0, wants_save ? 1.0 : 0.0};
+  vote_ = icombine(votes_, mine, Op::max());
+}
+
+void Session::finish_epoch() {
+  const double last_rate = [&] {
+    state_.steps -= 1;  // the rate of the step that was the last
+    const double rate = rate_now();
+    state_.steps += 1;
+    return rate;
+  }();
+  const double ranks = communicator_.size();
+  const double mine[] = {state_.loss_sum, state_.exposed_seconds, state_.start_seconds, state_.bytes_sent};
+  const std::vector<double> sums = combine(communicator_, mine);
+  const double my_seconds[] = {state_.seconds};
+  const std::vector<double> slowest = combine(communicator_, my_seconds, Op::max());
+  state_.epoch += 1;
+  EpochMetrics metrics{.epoch = static_cast<int>(state_.epoch),
+                       .steps = state_.steps,
+                       .loss = sums[0] / ranks / static_cast<double>(steps_of_epoch_),
+                       .seconds = slowest[0],
+                       .exposed_seconds = sums[1] / ranks,
+                       .start_seconds = sums[2] / ranks,
+                       .bytes_sent = sums[3] / ranks,
+                       .rate = last_rate};
+  metrics.held_out = evaluate();
+  state_.epochs.push_back(metrics);
+  state_.step_of_epoch = 0;
+  state_.loss_sum = 0;
+  if (communicator_.rank() == 0 && options_.on_epoch) options_.on_epoch(metrics);
+}
+
+bool Session::has_converged() {
+  const double loss = state_.epochs.back().held_out.loss;
+  const bool has_gained = state_.epoch == 1 || loss < state_.best_loss;
+  state_.epochs_without_gain = has_gained ? 0 : state_.epochs_without_gain + 1;
+  if (has_gained) state_.best_loss = loss;
+  return options_.patience > 0 && state_.epochs_without_gain >= options_.patience;
+}
+
+Evaluation Session::evaluate() {
+  agree_on_buffers();
+  const HeldOutSums sums =
+      evaluate_share(learner_, communicator_.rank(), communicator_.size(), options_.evaluation_batch);
+  const double mine[] = {sums.loss, sums.correct, sums.count};
+  const std::vector<double> all = combine(communicator_, mine);
+  return HeldOutSums{all[0], all[1], all[2]}.mean();
+}
+
+void Session::agree_on_buffers() {
+  std::vector<float> values;
+  for (const std::span<float> buffer : learner_.buffers()) values.insert(values.end(), buffer.begin(), buffer.end());
+  if (values.empty() || communicator_.size() == 1) return;
+  AnyStream stream = Stream<float>::dense(std::span<const float>(values));
+  if (options_.buffers == Buffers::rank0) {
+    broadcast(communicator_, stream);
+  } else {
+    allreduce(communicator_, stream, {.reproducible = true});
+  }
+  values = Stream<float>(stream).to_vector();
+  const float share = options_.buffers == Buffers::rank0 ? 1.0f : 1.0f / static_cast<float>(communicator_.size());
+  auto from = values.begin();
+  for (const std::span<float> buffer : learner_.buffers()) {
+    for (float& value : buffer) value = *from++ * share;
+  }
+}
+
+void Session::tell(const std::string& message) const {
+  if (communicator_.rank() == 0 && options_.on_message) options_.on_message(message);
+}
+
+}  // namespace tulle::nn

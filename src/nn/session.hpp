@@ -1,0 +1,101 @@
+// A training at work: steps, exchanges, epochs, evaluation, checkpoints. It sees a network as arrays.
+//
+// A step: the learner runs forward and back and hands over each gradient as it is ready, the last layer's first. The
+// synchronizer starts its exchange at once, while the layers before are still being computed (`overlap`). While the
+// last of them travel the next batch is made and the next forward pass begins: an update is waited for and applied just
+// before that pass uses its parameter. Without overlap, and at the end of an epoch, all are taken at the step's end.
+//
+// With local steps (recipe.every > 1) a rank applies its own gradients, and at every H-th step what is exchanged is how
+// far it has come: Δ = θ_before − θ_now.
+#pragma once
+
+#include <chrono>
+#include <exception>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "nn/optimizer.hpp"
+#include "nn/step_recorder.hpp"
+#include "nn/training.hpp"
+#include "tulle/comm/control.hpp"
+
+namespace tulle::nn {
+
+class Session final : public Training {
+ public:
+  /// Collective. The weights become those of rank 0 where they differ. The learner must outlive the session. Throws
+  /// bad_input naming an option that is out of bounds.
+  Session(Communicator communicator, Learner& learner, const TrainerOptions& options);
+
+  TrainResult train() override;
+  Evaluation evaluate() override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void agree_on_weights();
+  void run_epoch();
+  void step();
+  void start(std::size_t parameter, std::span<const float> gradient);
+  void start_all();
+  void take(std::size_t parameter, std::span<const float> gradient);
+  void tell_trace() const;
+  void exchange_gradients();
+  void step_alone();
+  void exchange_changes();
+  void end_exchange();
+  void finish(std::size_t parameter);
+  void finish_all();
+  void apply_gradient(std::size_t parameter);
+  void apply_change(std::size_t parameter);
+  template <class Work>
+  void guard(Work work);
+  void log_exchange(double loss);
+  void count(std::size_t parameter);
+  void prepare_next();
+  void agree_on_stop();
+  double rate_now() const;
+
+  void finish_epoch();
+  void agree_on_buffers();
+  bool has_converged();
+
+  Facts facts() const;
+  std::string division() const;
+  std::string checkpoint_path(int rank, int ranks) const;
+  std::vector<std::span<std::byte>> arrays();
+  void save();
+  void write_files();
+  void resume();
+  bool restore();
+  Buffer restore_from(const std::string& path);
+  void tell(const std::string& message) const;
+
+  Communicator communicator_;
+  Communicator votes_;  // an order of its own: these travel beside the gradients
+  Learner& learner_;
+  TrainerOptions options_;
+  std::vector<gradient::Parameter> parameters_;
+  gradient::Synchronizer synchronizer_;
+  std::optional<gradient::StepLog> log_;
+  Optimizer optimizer_;
+  Sharding sharding_;
+  std::uint64_t steps_of_epoch_;
+  bool starts_early_;                       // gradients are handed over during back-propagation
+  std::vector<std::vector<float>> before_;  // local steps: θ at the last exchange
+  std::vector<float> update_;               // of the parameter that is being finished
+  std::vector<bool> is_pending_;            // parameters whose updates were not applied yet
+  double rate_ = 0;                         // that they are applied with
+  std::exception_ptr failure_;              // of a hand-over, which is in the middle of foreign code
+  std::optional<StepRecorder> recorder_;    // where a trace is asked for
+
+  RunState state_;
+  Request<std::vector<double>> vote_;
+  bool is_stopping_ = false;
+  bool was_resumed_ = false;
+  std::string checkpoint_error_;
+  Clock::time_point saved_at_;
+};
+
+}  // namespace tulle::nn

@@ -1,0 +1,467 @@
+#include "tulle/server/server.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "base/output_file.hpp"
+#include "gradient/accumulate.hpp"
+#include "gradient/checkpoint_files.hpp"
+#include "server/agreement.hpp"
+#include "server/held_tensor.hpp"
+#include "server/mail.hpp"
+#include "tulle/base/error.hpp"
+
+namespace tulle::server {
+namespace {
+
+// Whether a step still waits for a worker.
+enum class Presence { awaited, here, left, lost };
+
+bool is_live(Presence presence) { return presence == Presence::awaited || presence == Presence::here; }
+
+// Versions of a parameter.
+struct Progress {
+  std::uint64_t sent = 0;  ///< the newest that the worker was sent
+  std::uint64_t used = 0;  ///< that its last push was computed on
+};
+
+struct WorkerState {
+  Presence presence = Presence::awaited;
+  bool has_joined = false;
+  std::map<ParameterId, Progress> progress;
+};
+
+}  // namespace
+
+struct Server::State {
+  State(Communicator its_communicator, std::vector<Parameter> its_parameters, const Options& its_options,
+        const ServerOptions& its_server_options);
+  ~State();
+
+  HeldTensor& held(ParameterId parameter);
+  WorkerState& worker(int rank) { return workers[static_cast<std::size_t>(rank - options.servers)]; }
+  bool is_worker(int rank) const { return rank >= options.servers; }
+
+  Task<> serve();
+  void handle(Letter letter);
+  void on_join(const Letter& letter);
+  void on_push(const Letter& letter);
+  void on_leave(const Letter& letter);
+  void lose(int rank, const std::string& reason);
+  void refuse(int rank, const std::string& reason);
+  void end_early(const std::string& reason) noexcept;
+  [[noreturn]] void give_up_waiting() const;
+  void require_somebody_left() const;
+
+  bool has_live_worker() const;
+  bool is_enough(ParameterId parameter);
+  bool is_everybody_in(const HeldTensor& tensor) const;
+  double seconds_to_wait() const;
+  void settle();
+  void settle(ParameterId parameter);
+  void tell(int rank, ParameterId parameter);
+  void tell_ahead(ParameterId parameter);
+  void send_model(int rank, ParameterId parameter);
+  void send(int rank, LetterHead head, const Body& body);
+  void charge(const KernelReport& work) const;
+
+  gradient::SavedState empty_state() const;
+  void note_for_checkpoint(ParameterId parameter);
+  void write(const gradient::SavedState& state, const std::string& path) const;
+
+  Communicator communicator;
+  Options options;
+  ServerOptions server_options;
+  std::string description;
+  std::vector<ParameterId> shard;
+  std::map<ParameterId, HeldTensor> tensors;
+  std::vector<WorkerState> workers;
+  std::vector<Loss> losses;
+  ServerStats stats;
+  std::map<ParameterId, double> grace_ends;  ///< of open steps that have enough pushes, on the transport's clock
+  std::map<std::uint64_t, gradient::SavedState> unfinished_checkpoints;  ///< by version
+  bool is_serving = false;
+  Mail mail;
+};
+
+Server::State::State(Communicator its_communicator, std::vector<Parameter> parameters, const Options& its_options,
+                     const ServerOptions& its_server_options)
+    : communicator(std::move(its_communicator)),
+      options(its_options),
+      server_options(its_server_options),
+      description(description_of(parameters, options)),
+      workers(static_cast<std::size_t>(communicator.size() - options.servers)),
+      mail(communicator, options.port, 0) {
+  communicator.set_peer_policy(PeerPolicy::tells);
+  const std::vector<int> owners = servers_of(parameters, options.servers);
+  for (ParameterId id = 0; id < parameters.size(); ++id) {
+    if (owners[id] != communicator.rank()) continue;
+    const CompressionContext pull(pull_recipe(options), parameters[id],
+                                  {.seed = options.seed,
+                                   .rank = static_cast<std::uint64_t>(communicator.rank()),
+                                   .position = id,
+                                   .threads = options.threads,
+                                   .profile = communicator.profile()});
+    shard.push_back(id);
+    tensors.emplace(id, HeldTensor(parameters[id], pull, server_options.sgd, options.staleness));
+  }
+}
+
+Server::State::~State() { end_early("the server has ended before its workers"); }
+
+HeldTensor& Server::State::held(ParameterId parameter) {
+  const auto found = tensors.find(parameter);
+  if (found == tensors.end()) {
+    throw Error(ErrorKind::bad_input, fmt::format("parameter {} is not held by this server", parameter))
+        .at_rank(communicator.rank());
+  }
+  return found->second;
+}
+
+// ---------------------------------------------------------------- letters
+
+Task<> Server::State::serve() {
+  is_serving = true;
+  while (has_live_worker()) {
+    Task<std::optional<Letter>> receiving = mail.receive(seconds_to_wait());
+    std::optional<Letter> letter = co_await receiving;
+    if (letter) handle(std::move(*letter));
+    if (letter) continue;
+    if (grace_ends.empty()) give_up_waiting();
+    settle();
+  }
+  is_serving = false;
+  require_somebody_left();
+}
+
+// What a worker does wrong is that worker's end, and not the server's.
+void Server::State::handle(Letter letter) {
+  const int from = letter.from;
+  if (!is_worker(from)) return;
+  if (letter.is_gone) return lose(from, letter.failure->what());
+  if (letter.failure) return refuse(from, letter.failure->what());
+  if (worker(from).presence == Presence::lost && letter.head.kind != LetterKind::join) return;
+  try {
+    switch (letter.head.kind) {
+      case LetterKind::join: return on_join(letter);
+      case LetterKind::push: return on_push(letter);
+      case LetterKind::leave: return on_leave(letter);
+      default: throw Error(ErrorKind::bad_message, "letter field 'kind': is a server's");
+    }
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::bad_message) throw;
+    refuse(from, error.what());
+  }
+}
+
+void Server::State::on_join(const Letter& letter) {
+  const std::string difference = first_difference(description, text_of(letter.body));
+  if (!difference.empty()) return refuse(letter.from, "parameters or options differ: " + difference);
+  WorkerState& joining = worker(letter.from);
+  if (joining.has_joined) {
+    stats.restarts += 1;
+    for (auto& [id, tensor] : tensors) tensor.forget(letter.from);
+    grace_ends.clear();  // begins anew where enough pushes are left
+  }
+  joining = {.presence = Presence::here, .has_joined = true, .progress = {}};
+  for (const ParameterId id : shard) send_model(letter.from, id);
+}
+
+void Server::State::on_push(const Letter& letter) {
+  const auto found = tensors.find(letter.head.parameter);
+  if (found == tensors.end()) throw Error(ErrorKind::bad_message, "letter field 'parameter': is not of this server");
+  if (worker(letter.from).presence != Presence::here) {
+    throw Error(ErrorKind::bad_message, "letter field 'kind': a push of a worker that has not joined");
+  }
+  HeldTensor& tensor = found->second;
+  if (letter.head.version > tensor.version()) {
+    throw Error(ErrorKind::bad_message, "letter field 'version': is of a model that does not exist yet");
+  }
+  AnyStream change = decode_change(letter.body, tensor.parameter().size, letter.head.push, options.threads);
+  if (gradient::has_non_finite(change)) throw Error(ErrorKind::bad_message, "letter field 'body': is not finite");
+  for (const Buffer& segment : letter.body) stats.bytes_received += segment.size();
+  stats.bytes_received += kLetterHeadBytes;
+  const double weight = letter.head.weight;
+  if (!(weight > 0) || !std::isfinite(weight))
+    throw Error(ErrorKind::bad_message, "letter field 'weight': is no weight");
+  worker(letter.from).progress[letter.head.parameter].used = letter.head.version;
+  stats.dropped += tensor.offer(letter.from, {letter.head.version, letter.head.push, std::move(change), weight});
+  tell(letter.from, letter.head.parameter);
+  settle(letter.head.parameter);
+}
+
+void Server::State::on_leave(const Letter& letter) {
+  const std::string reason = text_of(letter.body);
+  if (!reason.empty()) return lose(letter.from, reason);
+  worker(letter.from).presence = Presence::left;
+  send(letter.from, {.kind = LetterKind::goodbye}, {});
+  settle();
+}
+
+// Its pushes of the open step stay. One that has left in order may go.
+void Server::State::lose(int rank, const std::string& reason) {
+  WorkerState& lost = worker(rank);
+  if (!is_live(lost.presence)) return;
+  lost.presence = Presence::lost;
+  losses.push_back({rank, reason});
+  settle();
+}
+
+void Server::State::refuse(int rank, const std::string& reason) {
+  if (is_live(worker(rank).presence)) send(rank, {.kind = LetterKind::refusal}, body_of(reason));
+  lose(rank, reason);
+}
+
+void Server::State::end_early(const std::string& reason) noexcept try {
+  if (!std::exchange(is_serving, false)) return;
+  for (int rank = options.servers; rank < communicator.size(); ++rank) {
+    if (is_live(worker(rank).presence)) send(rank, {.kind = LetterKind::refusal}, body_of(reason));
+  }
+} catch (...) {
+}
+
+void Server::State::give_up_waiting() const {
+  std::string ranks;
+  for (std::size_t i = 0; i < workers.size(); ++i) {
+    if (is_live(workers[i].presence)) ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", options.servers + i);
+  }
+  throw Error(ErrorKind::deadline, fmt::format("parameter server: nothing came for {} s; workers of ranks {} have "
+                                               "neither left nor died",
+                                               options.deadline_seconds, ranks))
+      .at_rank(communicator.rank());
+}
+
+void Server::State::require_somebody_left() const {
+  const auto has_left = [](const WorkerState& worker) { return worker.presence == Presence::left; };
+  if (std::ranges::any_of(workers, has_left)) return;
+  std::string who;
+  for (const Loss& loss : losses) who += fmt::format("; rank {}: {}", loss.rank, loss.reason);
+  throw Error(ErrorKind::peer_failed, "parameter server: every worker was lost" + who)
+      .at_rank(communicator.rank())
+      .with_peer(losses.back().rank);
+}
+
+// ---------------------------------------------------------------- steps
+
+bool Server::State::has_live_worker() const { return std::ranges::any_of(workers, is_live, &WorkerState::presence); }
+
+// All but the backups once their grace is over, or all that are left. Pushes of the dead count.
+bool Server::State::is_enough(ParameterId parameter) {
+  const HeldTensor& tensor = tensors.at(parameter);
+  if (tensor.contributions() == 0) return false;
+  if (is_everybody_in(tensor)) return true;
+  if (tensor.contributions() + static_cast<std::size_t>(options.backup) < workers.size()) return false;
+  const double now = mail.now();
+  return now >= grace_ends.try_emplace(parameter, now + options.grace_seconds).first->second;
+}
+
+// Until a step's grace ends, where one has begun.
+double Server::State::seconds_to_wait() const {
+  double end = mail.now() + options.deadline_seconds;
+  for (const auto& [parameter, grace_end] : grace_ends) end = std::min(end, grace_end);
+  return std::max(0.0, end - mail.now());
+}
+
+bool Server::State::is_everybody_in(const HeldTensor& tensor) const {
+  for (std::size_t i = 0; i < workers.size(); ++i) {
+    const bool is_missing = !tensor.has_contributed(options.servers + static_cast<int>(i));
+    if (is_missing && is_live(workers[i].presence)) return false;
+  }
+  return true;
+}
+
+void Server::State::settle() {
+  for (const ParameterId id : shard) settle(id);
+}
+
+void Server::State::settle(ParameterId parameter) {
+  HeldTensor& tensor = tensors.at(parameter);
+  while (is_enough(parameter)) {
+    grace_ends.erase(parameter);
+    const HeldTensor::Advance done = tensor.advance();
+    charge(done.work);
+    stats.steps += 1;
+    stats.accepted += done.accepted;
+    stats.dropped += done.dropped;
+    for (const int rank : done.workers) tell(rank, parameter);
+    tell_ahead(parameter);
+    note_for_checkpoint(parameter);
+  }
+}
+
+// A worker that need not wait for its pushes would compute on a model that is a step of its own old. What it is sent
+// without asking is bounded by what it has used, so that one that has stopped does not fill the server's memory: a push
+// in time was computed on a model up to `staleness` old, and while the next is computed as many versions may come.
+void Server::State::tell_ahead(ParameterId parameter) {
+  if (options.staleness == 0) return;
+  const std::uint64_t version = tensors.at(parameter).version();
+  for (int rank = options.servers; rank < communicator.size(); ++rank) {
+    if (version <= worker(rank).progress[parameter].used + 2 * (options.staleness + 1)) tell(rank, parameter);
+  }
+}
+
+// Everything that is newer than what the worker was sent.
+void Server::State::tell(int rank, ParameterId parameter) {
+  HeldTensor& tensor = tensors.at(parameter);
+  WorkerState& receiver = worker(rank);
+  if (receiver.presence != Presence::here) return;
+  std::uint64_t& sent = receiver.progress[parameter].sent;
+  if (sent == tensor.version()) return;
+  const std::vector<const StepUpdate*> updates = tensor.updates_since(sent);
+  if (updates.empty()) return send_model(rank, parameter);
+  for (const StepUpdate* const update : updates) {
+    send(rank,
+         {.kind = LetterKind::update, .parameter = parameter, .version = update->version, .accepted = update->accepted},
+         update->body);
+    stats.updates += 1;
+  }
+  sent = tensor.version();
+}
+
+void Server::State::send_model(int rank, ParameterId parameter) {
+  HeldTensor& tensor = tensors.at(parameter);
+  const LetterHead head{.kind = LetterKind::model,
+                        .parameter = parameter,
+                        .version = tensor.version(),
+                        .accepted = tensor.last_accepted()};
+  send(rank, head, tensor.model());
+  worker(rank).progress[parameter].sent = tensor.version();
+  stats.models += 1;
+}
+
+void Server::State::send(int rank, LetterHead head, const Body& body) {
+  stats.bytes_sent += mail.send(rank, std::move(head), body);
+}
+
+void Server::State::charge(const KernelReport& work) const {
+  const Profile& profile = communicator.profile();
+  communicator.engine()->transport().charge(profile.gamma_sparse_seconds * static_cast<double>(work.sparse_items) +
+                                            profile.gamma_dense_seconds * static_cast<double>(work.dense_items));
+}
+
+// ---------------------------------------------------------------- checkpoints
+
+gradient::SavedState Server::State::empty_state() const {
+  gradient::SavedState state;
+  state.rank = static_cast<std::uint64_t>(communicator.rank());
+  state.ranks = static_cast<std::uint64_t>(options.servers);
+  state.recipe = gradient::to_string(pull_recipe(options));
+  return state;
+}
+
+// Parameters reach a version at different times; the file is written when the last of the shard has.
+void Server::State::note_for_checkpoint(ParameterId parameter) {
+  const HeldTensor& tensor = tensors.at(parameter);
+  const std::uint64_t every = server_options.checkpoint_every;
+  if (every == 0 || tensor.version() % every != 0) return;
+  const auto place = unfinished_checkpoints.try_emplace(tensor.version(), empty_state()).first;
+  gradient::SavedState& state = place->second;
+  state.parameters.push_back(tensor.saved(state.storage));
+  if (state.parameters.size() < shard.size()) return;
+  state.steps = tensor.version();
+  write(state, server_options.checkpoint_path);
+  stats.checkpoints += 1;
+  unfinished_checkpoints.erase(unfinished_checkpoints.begin(), std::next(place));
+}
+
+void Server::State::write(const gradient::SavedState& state, const std::string& path) const {
+  const Buffer bytes = gradient::encode_state(state);
+  OutputFile file(gradient::path_of_rank(path, communicator.rank(), options.servers));
+  file.write(bytes.bytes());
+  file.commit();
+}
+
+// ---------------------------------------------------------------- what users call
+
+Server::Server(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Server::Server(Server&&) noexcept = default;
+Server& Server::operator=(Server&&) noexcept = default;
+Server::~Server() = default;
+
+Server Server::make(Communicator communicator, std::vector<Parameter> parameters, const Options& options,
+                    const ServerOptions& server_options) {
+  validate(options, communicator.size());
+  require_parameters(parameters);
+  if (communicator.rank() >= options.servers) {
+    throw Error(ErrorKind::bad_input, fmt::format("rank {} is a worker: the first {} ranks are servers",
+                                                  communicator.rank(), options.servers));
+  }
+  if (server_options.checkpoint_every > 0) {
+    require_writable(gradient::path_of_rank(server_options.checkpoint_path, communicator.rank(), options.servers));
+  }
+  return Server(std::make_unique<State>(std::move(communicator), std::move(parameters), options, server_options));
+}
+
+std::span<const ParameterId> Server::shard() const { return state_->shard; }
+
+void Server::set_weights(ParameterId parameter, std::span<const float> weights) {
+  HeldTensor& tensor = state_->held(parameter);
+  if (weights.size() != tensor.parameter().size) {
+    throw Error(ErrorKind::bad_input, fmt::format("{} has {} values, and {} were given", tensor.parameter().name,
+                                                  tensor.parameter().size, weights.size()));
+  }
+  std::ranges::copy(weights, tensor.weights().begin());
+}
+
+std::span<const float> Server::weights(ParameterId parameter) const { return state_->held(parameter).weights(); }
+std::span<const float> Server::pull_error(ParameterId parameter) const {
+  return state_->held(parameter).pull().error();
+}
+std::span<const float> Server::velocity(ParameterId parameter) const { return state_->held(parameter).velocity(); }
+std::uint64_t Server::version(ParameterId parameter) const { return state_->held(parameter).version(); }
+
+Task<> Server::await_run() {
+  try {
+    Task<> serving = state_->serve();
+    co_await serving;
+  } catch (const std::exception& error) {
+    state_->end_early(error.what());
+    throw;
+  }
+}
+
+void Server::run() {
+  Task<> running = await_run();
+  run_task(state_->communicator, running);
+}
+
+ServerStats Server::stats() const {
+  ServerStats stats = state_->stats;
+  for (const auto& [id, tensor] : state_->tensors) stats.encodings += tensor.pull().encodings();
+  return stats;
+}
+std::span<const Loss> Server::losses() const { return state_->losses; }
+
+void Server::save_checkpoint(const std::string& path) const {
+  gradient::SavedState state = state_->empty_state();
+  for (const auto& [id, tensor] : state_->tensors) {
+    state.steps = std::max(state.steps, tensor.version());
+    state.parameters.push_back(tensor.saved(state.storage));
+  }
+  state_->write(state, path);
+}
+
+void Server::load_checkpoint(const std::string& path) {
+  std::vector<gradient::SavedState> states;
+  for (const Buffer& bytes : gradient::read_states(path, state_->communicator.rank(), state_->options.servers)) {
+    states.push_back(gradient::decode_state(bytes));
+  }
+  std::map<std::string, const gradient::SavedParameter*> by_name;
+  for (const gradient::SavedState& state : states) {
+    for (const gradient::SavedParameter& parameter : state.parameters) by_name[parameter.name] = &parameter;
+  }
+  for (const auto& [id, tensor] : state_->tensors) {
+    const auto found = by_name.find(tensor.parameter().name);
+    if (found == by_name.end()) {
+      throw Error(ErrorKind::bad_input, fmt::format("{}: has no parameter {}", path, tensor.parameter().name));
+    }
+    tensor.require_fits(*found->second);
+  }
+  for (auto& [id, tensor] : state_->tensors) tensor.restore(*by_name.at(tensor.parameter().name));
+}
+
+}  // namespace tulle::server

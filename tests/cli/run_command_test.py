@@ -1,0 +1,104 @@
+"""tulle run as its users run it: ranks of any program, and of the command itself over TCP. TULLE is the program."""
+import os
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+TULLE = os.environ["TULLE"]
+ENVIRONMENT = {**os.environ, "TULLE_LAB": "none"}
+
+
+def run(ranks, *program, **options):
+    return subprocess.run([TULLE, "run", "-n", str(ranks), "--", *program], capture_output=True, text=True, timeout=60,
+                          env=ENVIRONMENT, **options)
+
+
+def python(text):
+    """A rank's program. It writes a line by one write(), so that lines of ranks do not mix: where Python is unbuffered,
+    print() takes two."""
+    return sys.executable, "-c", "import os, signal, sys, time\nrank = int(os.environ['TULLE_RANK'])\n" + text
+
+
+class Run(unittest.TestCase):
+    def test_ranks_get_their_numbers_and_one_address(self):
+        result = run(3, *python("sys.stdout.write(f\"{rank} {os.environ['TULLE_SIZE']} {os.environ['TULLE_ADDRESS']}\\n\")"))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        lines = sorted(line.split() for line in result.stdout.splitlines())
+        self.assertEqual([line[:2] for line in lines], [["0", "3"], ["1", "3"], ["2", "3"]])
+        self.assertEqual(len({line[2] for line in lines}), 1)
+        self.assertTrue(lines[0][2].startswith("127.0.0.1:"))
+
+    def test_arguments_and_input_are_the_programs_own(self):
+        result = run(2, *python("sys.stdout.write(f'{rank} {sys.argv[1:]} {sys.stdin.read()}\\n')"), "--ranks", "-n", "x y", input="hello")
+        self.assertEqual(sorted(result.stdout.splitlines()),
+                         ["0 ['--ranks', '-n', 'x y'] hello", "1 ['--ranks', '-n', 'x y'] "])
+
+    def test_the_first_failure_ends_all_and_is_named(self):
+        begin = time.monotonic()
+        result = run(3, *python("sys.exit(7) if rank == 1 else time.sleep(50)"))
+        self.assertLess(time.monotonic() - begin, 20)
+        self.assertEqual(result.returncode, 7)
+        self.assertIn("tulle run: rank 1 (", result.stderr)
+        self.assertIn("ended with status 7", result.stderr)
+
+    def test_a_rank_that_dies_is_named_with_its_signal(self):
+        result = run(2, *python("os.kill(os.getpid(), signal.SIGKILL) if rank == 0 else time.sleep(50)"))
+        self.assertEqual(result.returncode, 128 + signal.SIGKILL)
+        self.assertIn("rank 0", result.stderr)
+        self.assertIn("was ended by signal 9 (Killed)", result.stderr)
+
+    def test_ranks_that_do_not_listen_are_ended_all_the_same(self):
+        result = run(2, *python("signal.signal(signal.SIGTERM, signal.SIG_IGN)\nsys.stdout.write('ready\\n')\nsys.stdout.flush()\n"
+                                "time.sleep(1)\nsys.exit(3) if rank == 1 else time.sleep(50)"))
+        self.assertEqual(result.returncode, 3)
+
+    def test_signals_reach_the_ranks(self):
+        job = subprocess.Popen([TULLE, "run", "-n", "2", "--",
+                                *python("signal.signal(signal.SIGUSR1, lambda *_: sys.exit(0))\n"
+                                        "sys.stdout.write('ready\\n')\nsys.stdout.flush()\ntime.sleep(50)")],
+                               stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
+        for _ in range(2):
+            self.assertEqual(job.stdout.readline(), "ready\n")
+        job.send_signal(signal.SIGUSR1)
+        self.assertEqual(job.wait(timeout=20), 0)
+        job.stdout.close()
+
+    def test_a_program_that_is_not_there_is_told(self):
+        result = run(2, "/nonexistent/program")
+        self.assertEqual(result.returncode, 127)
+        self.assertIn("'/nonexistent/program': No such file or directory", result.stderr)
+
+    def test_what_is_missing_is_told(self):
+        for arguments in (["run"], ["run", "-n", "2"], ["run", "-n", "0", "--", "true"], ["run", "--", "true"]):
+            result = subprocess.run([TULLE, *arguments], capture_output=True, text=True, timeout=20, env=ENVIRONMENT)
+            self.assertEqual(result.returncode, 2, arguments)
+
+
+class CommandOverTcp(unittest.TestCase):
+    def test_bench_finds_its_ranks_by_itself(self):
+        for flags in ([], ["--transport", "tcp"]):
+            result = run(3, TULLE, "bench", "allreduce", "--dimension", "4K", "--repeats", "2", "--density", "1%", *flags)
+            self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+            lines = [line for line in result.stdout.splitlines() if line and line[0] != "#"]
+            self.assertGreater(len(lines), 5)
+            for line in lines:
+                self.assertTrue(line.endswith("OK"), line)
+
+    def test_transport_and_ranks_are_up_to_tulle_run(self):
+        for flags in (("--transport", "threads"), ("--ranks", "3")):
+            result = run(2, TULLE, "bench", "allreduce", *flags)
+            self.assertEqual(result.returncode, 2, result.stdout + result.stderr)
+            self.assertIn("tulle run", result.stderr)
+            self.assertEqual(result.stderr.count(flags[0] + ":"), 1, result.stderr)
+
+    def test_tcp_without_ranks_says_how_to_get_some(self):
+        result = subprocess.run([TULLE, "bench", "allreduce", "--transport", "tcp"], capture_output=True, text=True,
+                                timeout=20, env=ENVIRONMENT)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("tulle run -n 4", result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

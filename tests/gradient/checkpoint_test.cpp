@@ -1,0 +1,308 @@
+// States that survive: bytes, files, another number of ranks.
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "gradient/training.hpp"
+#include "tulle/base/error.hpp"
+#include "tulle/comm/threads.hpp"
+
+namespace tulle::gradient {
+namespace {
+
+using namespace testing;
+
+std::vector<Parameter> sample_parameters() {
+  return {{"hidden", 3000, Role::hidden, 50}, {"output", 700, Role::output}, {"bias", 10, Role::bias_or_norm}};
+}
+
+Values sample_gradient(int rank, std::uint64_t step, ParameterId id) {
+  return integer_gradient(sample_parameters()[id].size, rank, step, id);
+}
+
+// A directory that goes with the test.
+class Directory {
+ public:
+  Directory() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "tulle_gradient_XXXXXX").string();
+    path_ = ::mkdtemp(pattern.data());
+  }
+  ~Directory() { std::filesystem::remove_all(path_); }
+  std::string operator/(const char* name) const { return (path_ / name).string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+Synchronizer make(Communicator& communicator, const char* recipe) {
+  return Synchronizer::make(communicator, sample_parameters(), parse_recipe(recipe), {.seed = 3, .reproducible = true});
+}
+
+// Trains from step `from` on and gives the updates of every step.
+std::vector<Values> train_steps(Synchronizer& synchronizer, std::uint64_t from, std::uint64_t to) {
+  std::vector<Values> updates;
+  const int rank = synchronizer.communicator().rank();
+  for (std::uint64_t step = from; step < to; ++step) {
+    for (ParameterId id = 0; id < 3; ++id) {
+      const Values gradient = sample_gradient(rank, step, id);
+      synchronizer.start(id, std::span<const float>(gradient));
+    }
+    synchronizer.end_step();
+    for (ParameterId id = 0; id < 3; ++id) {
+      updates.emplace_back(sample_parameters()[id].size);
+      synchronizer.finish_into(id, updates.back());
+    }
+  }
+  return updates;
+}
+
+std::vector<Values> kept_by(const Synchronizer& synchronizer) {
+  std::vector<Values> kept;
+  for (ParameterId id = 0; id < 3; ++id) {
+    kept.push_back(copy_of(synchronizer.residual(id)));
+    kept.push_back(copy_of(synchronizer.momentum(id)));
+    kept.push_back(copy_of(synchronizer.outer_momentum(id)));
+  }
+  return kept;
+}
+
+void expect_resumes(const std::string& recipe) {
+  run_threads(3, [&](Communicator& communicator) {
+    Synchronizer uninterrupted = make(communicator, recipe.c_str());
+    (void)train_steps(uninterrupted, 0, 3);
+    const Buffer saved = uninterrupted.save_state();
+    const std::vector<Values> expected = train_steps(uninterrupted, 3, 9);
+
+    Synchronizer resumed = make(communicator, recipe.c_str());
+    resumed.load_state(std::span(&saved, 1));
+    EXPECT_EQ(resumed.steps(), 3u);
+    EXPECT_EQ(train_steps(resumed, 3, 9), expected) << recipe;
+    EXPECT_EQ(kept_by(resumed), kept_by(uninterrupted)) << recipe;
+  });
+}
+
+class Resume : public ::testing::TestWithParam<const Preset*> {};
+
+TEST_P(Resume, ContinuesBitForBit) { expect_resumes(std::string(GetParam()->name) + "|dense_below:0"); }
+
+TEST(ResumeOf, ThresholdsContinuesBitForBit) { expect_resumes("redsync:1%|dense_below:0|search_from:1"); }
+
+// With `reproducible` what is decided about layers depends on gradients alone.
+TEST(ResumeOf, DecisionsContinuesBitForBit) {
+  expect_resumes("topk:30%|dense_below:0|energy:0.9");
+  expect_resumes("adaptive:topk:30%|dense_below:0");
+  expect_resumes("adaptive:spardl:30%|energy:0.9");
+}
+
+TEST(ResumeOf, DecisionsThatAreDamagedIsRefused) {
+  run_threads(1, [](Communicator& communicator) {
+    Synchronizer one = make(communicator, "topk:30%|dense_below:0|energy:0.9");
+    Synchronizer other = Synchronizer::make(
+        communicator, sample_parameters(), parse_recipe("topk:30%|dense_below:100|energy:0.9"), {.first_channel = 100});
+    const Buffer state = one.save_state();
+    EXPECT_THROW(other.load_state(std::span(&state, 1)), Error);  // its layers are others
+  });
+}
+
+// Checksums go by the numbers of steps, which a loaded state sets; finishing before end_step() must not show.
+TEST(ResumeOf, ReplicaChecksComparesTheSameSteps) {
+  run_threads(2, [](Communicator& communicator) {
+    const SynchronizerOptions options{.fuse_below = 0, .replica_check_every = 2};
+    Synchronizer saving = Synchronizer::make(communicator, {{"w", 100}}, parse_recipe("dense"), options);
+    const auto step = [&](Synchronizer& synchronizer, std::uint64_t number, bool ends_first) {
+      Values gradient = integer_gradient(100, communicator.rank(), number, 0);
+      synchronizer.start(0, std::span<const float>(gradient));
+      if (ends_first) synchronizer.end_step();
+      synchronizer.finish_into(0, gradient);
+      if (!ends_first) synchronizer.end_step();
+    };
+    for (std::uint64_t number = 0; number < 3; ++number) step(saving, number, true);
+    const Buffer state = saving.save_state();
+    Synchronizer loaded =
+        Synchronizer::make(communicator, {{"w", 100}}, parse_recipe("dense"),
+                           {.first_channel = saving.end_channel(), .fuse_below = 0, .replica_check_every = 2});
+    loaded.load_state(std::span(&state, 1));
+    for (std::uint64_t number = 3; number < 12; ++number) {
+      EXPECT_NO_THROW(step(loaded, number, communicator.rank() == 0)) << "step " << number;
+    }
+  });
+}
+
+std::vector<const Preset*> all_presets() {
+  std::vector<const Preset*> rows;
+  for (const Preset& preset : presets()) rows.push_back(&preset);
+  return rows;
+}
+INSTANTIATE_TEST_SUITE_P(Presets, Resume, ::testing::ValuesIn(all_presets()),
+                         [](const auto& row) { return std::string(row.param->name); });
+
+// The states of `ranks` ranks after some steps.
+std::vector<Buffer> states_of(int ranks, const char* recipe) {
+  std::vector<Buffer> states(static_cast<std::size_t>(ranks));
+  run_threads(ranks, [&](Communicator& communicator) {
+    Synchronizer synchronizer = make(communicator, recipe);
+    (void)train_steps(synchronizer, 0, 3);
+    states[static_cast<std::size_t>(communicator.rank())] = synchronizer.save_state();
+  });
+  return states;
+}
+
+// Σ over ranks of what each keeps, by array.
+std::vector<std::vector<double>> sums_after_loading(int ranks, const char* recipe, const std::vector<Buffer>& states) {
+  std::vector<std::vector<Values>> kept(static_cast<std::size_t>(ranks));
+  run_threads(ranks, [&](Communicator& communicator) {
+    Synchronizer synchronizer = make(communicator, recipe);
+    synchronizer.load_state(states);
+    kept[static_cast<std::size_t>(communicator.rank())] = kept_by(synchronizer);
+  });
+  std::vector<std::vector<double>> sums;
+  for (std::size_t array = 0; array < kept.front().size(); ++array) {
+    std::vector<double>& sum = sums.emplace_back(kept.front()[array].size());
+    for (const auto& rank : kept) {
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += rank[array][i];
+    }
+  }
+  return sums;
+}
+
+TEST(AnotherNumberOfRanks, LosesNothingThatIsPending) {
+  const char* const recipe = "topk:2%|dense_below:0|momentum:0.5|aggregate:sum";
+  const std::vector<Buffer> states = states_of(4, recipe);
+  const auto before = sums_after_loading(4, recipe, states);
+  EXPECT_NE(before.front(), std::vector<double>(3000));
+  for (const int ranks : {1, 2, 3, 7})
+    EXPECT_EQ(sums_after_loading(ranks, recipe, states), before) << ranks << " ranks";
+}
+
+TEST(AnotherNumberOfRanks, KeepsTheMeanOfWhatIsPending) {
+  const char* const recipe = "topk:2%|dense_below:0";
+  const std::vector<Buffer> states = states_of(4, recipe);
+  const auto before = sums_after_loading(4, recipe, states);
+  for (const int ranks : {2, 8}) {
+    const auto after = sums_after_loading(ranks, recipe, states);
+    for (std::size_t i = 0; i < 3000; ++i) ASSERT_EQ(after[0][i] / ranks, before[0][i] / 4) << ranks << " ranks";
+  }
+}
+
+TEST(AnotherNumberOfRanks, KeepsTheOuterMomentumWhichIsOnAllRanks) {
+  const std::vector<Buffer> states = states_of(4, "diloco");
+  const auto before = sums_after_loading(4, "diloco", states), after = sums_after_loading(2, "diloco", states);
+  for (std::size_t i = 0; i < 3000; ++i) ASSERT_EQ(after[2][i] / 2, before[2][i] / 4);
+}
+
+TEST(AnotherNumberOfRanks, TakesAllStatesInOrder) {
+  std::vector<Buffer> states = states_of(4, "topk:2%|dense_below:0");
+  run_threads(2, [&](Communicator& communicator) {
+    Synchronizer synchronizer = make(communicator, "topk:2%|dense_below:0");
+    EXPECT_THROW(synchronizer.load_state(std::span(states).first(3)), Error);
+    std::vector<Buffer> shuffled = states;
+    std::swap(shuffled[0], shuffled[3]);
+    EXPECT_THROW(synchronizer.load_state(shuffled), Error);
+    EXPECT_NO_THROW(synchronizer.load_state(states));
+  });
+}
+
+std::string refusal_of(Synchronizer& synchronizer, const Buffer& state) {
+  try {
+    synchronizer.load_state(std::span(&state, 1));
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+Buffer changed_at(const Buffer& state, std::size_t place) {
+  Buffer changed = Buffer::copy_of(state.bytes());
+  changed.as_mutable<std::byte>()[place] ^= std::byte{4};
+  return changed;
+}
+
+TEST(DamagedState, IsRefusedAndTheOldOneStays) {
+  run_threads(1, [](Communicator& communicator) {
+    Synchronizer synchronizer = make(communicator, "topk:2%|dense_below:0");
+    (void)train_steps(synchronizer, 0, 2);
+    const Buffer state = synchronizer.save_state();
+    (void)train_steps(synchronizer, 2, 3);
+    const std::vector<Values> kept = kept_by(synchronizer);
+    for (std::size_t place = 0; place < state.size(); place += place < 200 ? 1 : 97) {
+      ASSERT_NE(refusal_of(synchronizer, changed_at(state, place)), "") << "a bit of byte " << place;
+    }
+    for (const std::size_t size :
+         {std::size_t{0}, std::size_t{7}, std::size_t{31}, state.size() / 2, state.size() - 1}) {
+      ASSERT_NE(refusal_of(synchronizer, Buffer::copy_of(state.bytes().first(size))), "") << size << " bytes";
+    }
+    EXPECT_EQ(kept_by(synchronizer), kept);
+    EXPECT_EQ(synchronizer.steps(), 3u);
+    EXPECT_EQ(refusal_of(synchronizer, state), "");
+    EXPECT_EQ(synchronizer.steps(), 2u);
+  });
+}
+
+TEST(ForeignState, IsRefusedWithTheReason) {
+  run_threads(1, [](Communicator& communicator) {
+    Synchronizer plain = make(communicator, "topk:2%|dense_below:0");
+    Synchronizer with_momentum = make(communicator, "topk:2%|dense_below:0|momentum:0.9");
+    Synchronizer other = Synchronizer::make(communicator, {{"hidden", 3000}, {"output", 701}, {"bias", 10}},
+                                            parse_recipe("topk"), {.first_channel = 100});
+    EXPECT_NE(refusal_of(with_momentum, plain.save_state()).find("momentum was not saved"), std::string::npos);
+    EXPECT_NE(refusal_of(plain, with_momentum.save_state()).find("would be lost"), std::string::npos);
+    EXPECT_NE(refusal_of(other, plain.save_state()).find("state of output: the saved one has 700 values"),
+              std::string::npos);
+    const Values gradient(3000);
+    plain.start(0, std::span<const float>(gradient));
+    EXPECT_THROW((void)plain.save_state(), Error);
+    (void)plain.finish(0);
+  });
+}
+
+TEST(Checkpoint, GoesThroughFilesOfEitherKindToAnyNumberOfRanks) {
+  for (const CheckpointFiles files : {CheckpointFiles::one_per_rank, CheckpointFiles::one_for_all}) {
+    const Directory directory;
+    const std::string path = directory / "state";
+    std::vector<std::vector<Values>> kept(4);
+    run_threads(4, [&](Communicator& communicator) {
+      Synchronizer synchronizer = make(communicator, "topk:2%|dense_below:0|aggregate:sum");
+      (void)train_steps(synchronizer, 0, 2);
+      synchronizer.save_checkpoint(path, files);
+      (void)train_steps(synchronizer, 2, 3);
+      synchronizer.save_checkpoint(path, files);  // takes the place of the first
+      const auto rank = static_cast<std::size_t>(communicator.rank());
+      kept[rank] = kept_by(synchronizer);
+      Synchronizer loaded = make(communicator, "topk:2%|dense_below:0|aggregate:sum");
+      loaded.load_checkpoint(path);
+      EXPECT_EQ(kept_by(loaded), kept[rank]);
+      EXPECT_EQ(loaded.steps(), 3u);
+    });
+    run_threads(3, [&](Communicator& communicator) {
+      Synchronizer loaded = make(communicator, "topk:2%|dense_below:0|aggregate:sum");
+      loaded.load_checkpoint(path);
+      Values expected = kept[static_cast<std::size_t>(communicator.rank())][0];
+      if (communicator.rank() == 0) {
+        for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += kept[3][0][i];
+      }
+      EXPECT_EQ(copy_of(loaded.residual(0)), expected);
+    });
+  }
+}
+
+TEST(Checkpoint, ThatOneRankCannotReadIsRefusedByAll) {
+  const Directory directory;
+  const std::string path = directory / "state";
+  run_threads(3, [&](Communicator& communicator) {
+    Synchronizer synchronizer = make(communicator, "topk:2%|dense_below:0");
+    (void)train_steps(synchronizer, 0, 2);
+    synchronizer.save_checkpoint(path);
+    if (communicator.rank() == 1) std::ofstream(path + ".1-of-3", std::ios::app) << "more";
+    (void)train_steps(synchronizer, 2, 3);
+    const std::vector<Values> kept = kept_by(synchronizer);
+    EXPECT_THROW(synchronizer.load_checkpoint(path), Error);
+    EXPECT_THROW(synchronizer.load_checkpoint(directory / "nothing"), Error);
+    EXPECT_THROW(synchronizer.save_checkpoint(directory / "no/such/place"), Error);
+    EXPECT_EQ(kept_by(synchronizer), kept);
+    (void)train_steps(synchronizer, 3, 4);  // the communicator is as it was
+  });
+}
+
+}  // namespace
+}  // namespace tulle::gradient

@@ -1,0 +1,213 @@
+"""tulle train nn as its users run it: train, compare, interrupt and resume, on threads, MPI and TCP."""
+import json
+import os
+import shlex
+import signal
+import struct
+import subprocess
+import tempfile
+import threading
+import unittest
+
+TULLE = os.environ["TULLE"]
+MPIRUN = shlex.split(os.environ.get("TULLE_MPIRUN", ""))
+
+
+def run(*arguments, launcher=()):
+    return subprocess.run([*launcher, TULLE, *arguments], capture_output=True, text=True, timeout=120)
+
+
+def write_idx(path, shape, values):
+    with open(path, "wb") as file:
+        file.write(struct.pack(f">{1 + len(shape)}I", 0x800 + len(shape), *shape) + bytes(values))
+
+
+class TrainNn(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.holder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.holder.cleanup)
+        for name, count in ("train", 960), ("t10k", 100):  # pictures of 4×4: a bright pixel at the label's place
+            labels = [(7 * i + i // 10) % 10 for i in range(count)]
+            pixels = [200 if place == label else (31 * i + 17 * place) % 64
+                      for i, label in enumerate(labels) for place in range(16)]
+            write_idx(os.path.join(cls.holder.name, f"{name}-images-idx3-ubyte"), (count, 4, 4), pixels)
+            write_idx(os.path.join(cls.holder.name, f"{name}-labels-idx1-ubyte"), (count,), labels)
+
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.path = lambda name: os.path.join(directory.name, name)
+
+    def train(self, *flags, launcher=()):
+        return run("train", "nn", "--data", self.holder.name, "--hidden", "32", "--batch", "8", "--rate", "0.02", *flags,
+                   launcher=launcher)
+
+    def epochs(self, name):
+        with open(self.path(name)) as lines:
+            return [json.loads(line) for line in lines]
+
+    def test_an_object_of_json_for_each_epoch(self):
+        trained = self.train("--model", "mlp", "--recipe", "topk:10%|dense_below:0", "--ranks", "4", "--epochs", "3",
+                             "--json", self.path("epochs"))
+        self.assertEqual(trained.returncode, 0, trained.stderr)
+        epochs = self.epochs("epochs")
+        self.assertEqual([line["epoch"] for line in epochs], [1, 2, 3])
+        for line in epochs:
+            self.assertEqual((line["recipe"], line["ranks"]), ("topk:10%|dense_below:0", 4))
+            self.assertGreater(line["bytes_sent"], 0)
+            self.assertGreaterEqual(line["seconds"], line["exposed_seconds"])
+        self.assertGreater(epochs[-1]["accuracy"], 0.9)
+        self.assertLess(epochs[-1]["loss"], epochs[0]["loss"])
+
+    def test_recipes_are_compared_in_a_closing_table(self):
+        compared = self.train("--ranks", "2", "--compare", "dense", "--compare", "topk:5%|dense_below:0")
+        self.assertEqual(compared.returncode, 0, compared.stderr)
+        dense, sparse = [line.split() for line in compared.stdout.splitlines()[-2:]]
+        self.assertEqual((dense[0], sparse[0]), ("dense", "topk:5%|dense_below:0"))
+        self.assertGreater(float(sparse[-1]), 2)  # times fewer bytes
+
+    def test_every_launcher_gives_the_same_losses(self):
+        flags = ("--recipe", "topk:10%|dense_below:0", "--json")
+        self.assertEqual(self.train("--ranks", "3", *flags, self.path("threads")).returncode, 0)
+        launchers = {"tcp": [TULLE, "run", "-n", "3", "--"]}
+        if MPIRUN:
+            launchers["mpi"] = MPIRUN
+        for name, launcher in launchers.items():
+            trained = self.train(*flags, self.path(name), launcher=launcher)
+            self.assertEqual(trained.returncode, 0, trained.stderr)
+            found, = self.epochs(name)
+            expected, = self.epochs("threads")
+            self.assertEqual((found["transport"], found["ranks"]), (name, 3))
+            for field in "loss", "accuracy", "bytes_sent":
+                self.assertEqual(found[field], expected[field], (name, field))
+
+    def test_a_parameter_server_under_every_launcher(self):
+        flags = ("--server", "1", "--recipe", "three_lc:s=1.75", "--epochs", "3", "--json")
+        shown = self.train("--workers", "2", *flags, self.path("threads"))
+        self.assertEqual(shown.returncode, 0, shown.stderr)
+        self.assertIn("1 server and 2 workers", shown.stdout)
+        expected = self.epochs("threads")
+        self.assertEqual([line["epoch"] for line in expected], [1, 2, 3])
+        last = expected[-1]
+        self.assertEqual((last["ranks"], last["servers"], last["workers"], last["reported"]), (3, 1, 2, 2))
+        self.assertEqual((last["pushed"], last["dropped"]), (3 * 60 * 4 * 2, 0))  # epochs, steps, parameters, workers
+        self.assertGreater(last["accuracy"], 0.9)
+        self.assertGreaterEqual(last["seconds"], last["exposed_seconds"])
+        launchers = {"tcp": [TULLE, "run", "-n", "3", "--"]}
+        if MPIRUN:
+            launchers["mpi"] = MPIRUN
+        for name, launcher in launchers.items():
+            trained = self.train(*flags, self.path(name), launcher=launcher)
+            self.assertEqual(trained.returncode, 0, trained.stderr)
+            for found, there in zip(self.epochs(name), expected, strict=True):
+                self.assertEqual((found["transport"], found["ranks"]), (name, 3))
+                for field in "loss", "accuracy", "bytes_sent", "pulled":
+                    self.assertEqual(found[field], there[field], (name, field))
+
+    def test_a_parameter_server_goes_on_from_its_checkpoint(self):
+        flags = ("--server", "2", "--workers", "2", "--recipe", "one_bit", "--checkpoint", self.path("run"), "--resume",
+                 "--json")
+        for epochs in "1", "2":
+            trained = self.train("--epochs", epochs, *flags, self.path("parts"))
+            self.assertEqual(trained.returncode, 0, trained.stderr)
+        self.assertIn("epoch 2, step 0 of it", trained.stdout)
+        whole = self.train("--epochs", "2", "--server", "2", "--workers", "2", "--compare", "one_bit", "--compare",
+                           "dense", "--json", self.path("whole"))
+        self.assertEqual(whole.returncode, 0, whole.stderr)
+        self.assertEqual(whole.stdout.splitlines()[-1].split()[0], "dense")
+        for found, expected in zip(self.epochs("parts"), self.epochs("whole")[:2], strict=True):
+            for field in "loss", "accuracy", "bytes_sent", "pushed":
+                self.assertEqual(found[field], expected[field], field)
+
+    def test_what_does_not_go_with_a_parameter_server_is_told(self):
+        server = ("--server", "1", "--workers", "2")
+        for flags, words in {(*server, "--optimizer", "adamw"): ["--optimizer", "SGD"],
+                             (*server, "--ranks", "3"): ["--ranks", "--workers"],
+                             (*server, "--recipe", "spardl:1%"): ["--recipe", "does not fit"],
+                             (*server, "--backup", "2"): ["--backup", "at least one push"],
+                             (*server, "--grace", "1"): ["--grace", "--backup"],
+                             (*server, "--patience", "2"): ["--patience"],
+                             (*server, "--batch-norm", "average"): ["--batch-norm", "its own"],
+                             ("--workers", "2"): ["--workers", "--server 1"],
+                             ("--staleness", "1"): ["--staleness", "--server 1"],
+                             ("--server", "0"): ["--server"]}.items():
+            refused = self.train(*flags)
+            self.assertEqual((refused.returncode, refused.stdout), (2, ""), flags)
+            for word in words:
+                self.assertIn(word, refused.stderr)
+        few = self.train("--server", "1", "--workers", "4", launcher=[TULLE, "run", "-n", "3", "--"])
+        self.assertEqual(few.returncode, 1)
+        self.assertEqual(few.stderr.count("are 5 ranks, and the launcher started 3"), 1)
+
+    def test_a_trace_of_a_run_is_simulated_on_other_networks(self):
+        trained = self.train("--ranks", "2", "--steps", "3", "--trace", self.path("trace"))
+        self.assertEqual(trained.returncode, 0, trained.stderr)
+        head, *parameters = self.epochs("trace")
+        self.assertEqual((head["kind"], head["model"], head["batch"]), ("trace", "mlp", 8))
+        self.assertGreater(head["forward_seconds"], 0)
+        self.assertEqual([line["values"] for line in parameters], [16 * 32, 32, 32 * 10, 10])
+        self.assertGreater(sum(line["backward_seconds"] for line in parameters), 0)
+        simulated = run("simulate", "--trace", self.path("trace"), "--network", "aries", "--ranks", "16", "--recipe",
+                        "topk:10%|dense_below:0")
+        self.assertEqual(simulated.returncode, 0, simulated.stderr)
+        self.assertIn("recorded on rank 0 of 2", simulated.stdout)
+
+    def test_bad_flags_are_named(self):
+        for flags, words in {("--model", "lenet"): ["--model", "mlp"], ("--recipe", "top:1%"): ["--recipe", "topk"],
+                             ("--compare", "topk:x"): ["--compare"], ("--rate", "-1"): ["--rate"],
+                             ("--overlap", "maybe"): ["--overlap", "on, off"], ("--resume",): ["--resume", "--checkpoint"],
+                             ("--hidden", "0"): ["--hidden"], ("--transport", "sim"): ["--transport", "simulation"],
+                             ("--momentum", "1"): ["--momentum"], ("--fast",): ["--fast", "--epochs"],
+                             ("--checkpoint", "/nowhere/run"): ["--checkpoint"]}.items():
+            refused = self.train(*flags)
+            self.assertEqual((refused.returncode, refused.stdout), (2, ""), flags)
+            for word in words:
+                self.assertIn(word, refused.stderr)
+
+    def test_bad_data_is_told_once_with_its_byte(self):
+        bad = self.path("bad")
+        os.mkdir(bad)
+        for name in os.listdir(self.holder.name):
+            with open(os.path.join(self.holder.name, name), "rb") as good:
+                contents = good.read()
+            with open(os.path.join(bad, name), "wb") as file:
+                file.write(contents[:-1] if name.startswith("t10k-images") else contents)
+        refused = run("train", "nn", "--data", bad, "--ranks", "3")
+        self.assertEqual(refused.returncode, 1)
+        self.assertEqual(refused.stderr.count("t10k-images-idx3-ubyte: byte 1615: the head announces 1600"), 1)
+        missing = run("train", "nn", "--data", "no-such-data")
+        self.assertIn("fashion-mnist, mnist, cifar10", missing.stderr)
+        unfit = self.train("--model", "resnet20")
+        self.assertIn("resnet20 takes pictures of 32x32", unfit.stderr)
+
+    def test_help_lists_models_and_examples(self):
+        shown = run("train", "nn", "--help")
+        self.assertEqual(shown.returncode, 0)
+        for word in "--recipe", "--compare", "resnet110", "topk:16/512", "Examples":
+            self.assertIn(word, shown.stdout)
+
+    def test_ctrl_c_saves_and_resume_goes_on(self):
+        flags = ("--ranks", "2", "--recipe", "topk:10%|dense_below:0", "--checkpoint", self.path("run"))
+        job = subprocess.Popen([TULLE, "train", "nn", "--data", self.holder.name, "--hidden", "32", "--batch", "8",
+                                "--epochs", "100000", *flags], stdout=subprocess.PIPE, text=True)
+        ends_a_hang = threading.Timer(60, job.kill)
+        ends_a_hang.start()
+        for line in job.stdout:  # until an epoch is over
+            if line.split() and line.split()[0].isdigit():
+                break
+        job.send_signal(signal.SIGINT)
+        rest, _ = job.communicate(timeout=30)
+        ends_a_hang.cancel()
+        self.assertEqual(job.returncode, 130)
+        self.assertIn("--resume goes on from", rest)
+        epochs = [line.split()[0] for line in [line, *rest.splitlines()] if line.split() and line.split()[0].isdigit()]
+        again = run("train", "nn", "--data", self.holder.name, "--hidden", "32", "--batch", "8", "--epochs",
+                    str(int(epochs[-1]) + 1), *flags, "--resume", "--json", self.path("after"))
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertIn("goes on from", again.stdout)
+        self.assertEqual([line["epoch"] for line in self.epochs("after")], [int(epochs[-1]) + 1])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,328 @@
+// Trainings with a parameter server, without torch.
+#include "nn/server_session.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <latch>
+#include <mutex>
+
+#include "comm_tcp/processes.hpp"
+#include "linear/scratch.hpp"
+#include "nn/linear_learner.hpp"
+#include "nn/session.hpp"
+#include "tulle/comm/tcp.hpp"
+#include "tulle/comm/threads.hpp"
+
+namespace tulle::nn {
+namespace {
+
+using testing::error_of;
+using testing::LinearLearner;
+using testing::Scratch;
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
+
+/// The designs of 3LC's Table 1.
+const std::vector<std::string> kDesigns = {"dense",   "int8",   "three_value_stochastic", "one_bit",
+                                           "sparse5", "local2", "three_lc:s=1.00",        "three_lc:s=1.75"};
+
+TrainerOptions exact_steps(int workers, const std::string& recipe) {
+  TrainerOptions options{.recipe = gradient::parse_recipe(recipe), .rate = 0.25, .scale_rate = false};
+  options.batch = static_cast<std::uint32_t>(8 / workers);
+  options.steps_of_epoch = 4;
+  options.server = {.servers = 1, .deadline_seconds = 60};
+  return options;
+}
+
+/// What a job leaves behind.
+struct Trained {
+  std::vector<std::vector<float>> weights;  ///< by worker
+  TrainResult result;                       ///< of rank 0
+};
+
+using Prepare = std::function<void(LinearLearner& learner, int worker)>;
+
+Trained trained(int workers, const TrainerOptions& options, const Prepare& prepare = {}) {
+  Trained done{.weights = std::vector<std::vector<float>>(static_cast<std::size_t>(workers)), .result = {}};
+  const int servers = options.server.servers;
+  run_threads(servers + workers, [&](Communicator& communicator) {
+    LinearLearner learner;
+    const int worker = communicator.rank() - servers;
+    if (prepare && worker >= 0) prepare(learner, worker);
+    TrainResult result = ServerSession(communicator, learner, options).train();
+    if (worker >= 0) done.weights[static_cast<std::size_t>(worker)] = learner.all();
+    if (communicator.rank() == 0) done.result = std::move(result);
+  });
+  return done;
+}
+
+std::vector<float> trained_locally(const TrainerOptions& options) {
+  std::vector<float> weights;
+  run_threads(1, [&](Communicator& communicator) {
+    LinearLearner learner;
+    Session(communicator, learner, options).train();
+    weights = learner.all();
+  });
+  return weights;
+}
+
+TEST(ServerSession, OneWorkerWithoutCompressionIsLocalTrainingBitForBit) {
+  for (const int servers : {1, 2}) {
+    for (const bool overlap : {true, false}) {
+      TrainerOptions options = exact_steps(1, "dense");
+      options.epochs = 3;
+      options.rate = 0.07;
+      options.optimizer = {.momentum = 0.9, .weight_decay = 1e-3};
+      options.schedule = {.schedule = Schedule::cosine, .warm_up_epochs = 1};
+      options.server.servers = servers;
+      options.overlap = overlap;
+      EXPECT_EQ(trained(1, options).weights[0], trained_locally(options)) << servers << " servers";
+    }
+  }
+}
+
+TEST(ServerSession, WorkersAreOneProcessWithTheWholeBatchBitForBit) {
+  const std::vector<float> alone = trained_locally(exact_steps(1, "dense"));
+  EXPECT_NE(alone, std::vector<float>(alone.size()));
+  for (const int workers : {2, 4}) {
+    for (const std::vector<float>& weights : trained(workers, exact_steps(workers, "dense")).weights) {
+      EXPECT_EQ(weights, alone) << workers;
+    }
+  }
+}
+
+TEST(ServerSession, EveryDesignLeavesAllWorkersWithTheSameWeightsAndTellsOfEachEpoch) {
+  for (const std::string& design : kDesigns) {
+    TrainerOptions options = exact_steps(2, design + (design.starts_with("sparse") ? "|dense_below:0" : ""));
+    options.epochs = 2;
+    options.rate = 0.02;
+    std::vector<int> told;
+    options.on_epoch = [&](const EpochMetrics& metrics) { told.push_back(metrics.epoch); };
+    std::uint64_t last_step = 0;
+    options.on_step = [&](std::uint64_t done, std::uint64_t) { last_step = done; };
+    const Trained done = trained(2, options);
+    EXPECT_EQ(done.weights[0], done.weights[1]) << design;
+    EXPECT_NE(done.weights[0], std::vector<float>(done.weights[0].size())) << design;
+    EXPECT_EQ(told, (std::vector<int>{1, 2})) << design;
+    EXPECT_EQ(last_step, 8u) << design;
+    ASSERT_EQ(done.result.epochs.size(), 2u) << design;
+    const EpochMetrics& last = done.result.epochs.back();
+    EXPECT_EQ(last.pushed, design == "local2" ? 16 : 32) << design;  // 2 workers, 2 parameters, 8 steps
+    EXPECT_EQ(last.dropped, 0) << design;
+    EXPECT_GT(last.bytes_sent, 0) << design;
+    EXPECT_GT(last.bytes_received, 0) << design;
+    EXPECT_EQ(last.held_out.samples, 10) << design;  // each by one worker
+    EXPECT_GT(last.loss, 0) << design;
+  }
+}
+
+TEST(ServerSession, AWeightIsPulledJustBeforeItIsUsed) {
+  TrainerOptions options = exact_steps(1, "dense");
+  std::vector<std::vector<float>> at_start, at_use;
+  run_threads(2, [&](Communicator& communicator) {
+    LinearLearner learner;
+    ServerSession(communicator, learner, options).train();
+    if (communicator.rank() == 1) at_start = learner.at_start;
+    if (communicator.rank() == 1) at_use = learner.at_use;
+  });
+  ASSERT_EQ(at_use.size(), 4u);
+  for (std::size_t step = 1; step < 4; ++step) {
+    EXPECT_EQ(at_start[step], at_use[step - 1]);
+    EXPECT_NE(at_use[step], at_start[step]);
+  }
+}
+
+TEST(ServerSession, ALateWorkersPushesAreDroppedAndCountedAndItGoesOnWithTheOthers) {
+  TrainerOptions options = exact_steps(2, "three_lc");
+  options.server.backup = 1;
+  std::latch is_in_first_step(1), is_other_done(1);
+  int steps_of_late = 0;
+  Trained done{.weights = std::vector<std::vector<float>>(2), .result = {}};
+  run_threads(3, [&](Communicator& communicator) {
+    LinearLearner learner;
+    if (communicator.rank() == 1) learner.before_back = [&](int) { is_in_first_step.wait(); };
+    if (communicator.rank() == 2) {
+      learner.before_back = [&](int step) {
+        if (step == 1) is_in_first_step.count_down();
+        is_other_done.wait();
+      };
+    }
+    TrainResult result = ServerSession(communicator, learner, options).train();
+    if (communicator.rank() == 0) done.result = std::move(result);
+    if (communicator.rank() > 0) done.weights[static_cast<std::size_t>(communicator.rank() - 1)] = learner.all();
+    if (communicator.rank() == 1) is_other_done.count_down();
+    if (communicator.rank() == 2) steps_of_late = learner.steps;
+  });
+  EXPECT_EQ(steps_of_late, 2);  // its first was of a model that is long gone; the second finds the last one
+  EXPECT_EQ(done.weights[0], done.weights[1]);  // and gets it
+  ASSERT_EQ(done.result.epochs.size(), 1u);
+  EXPECT_EQ(done.result.epochs[0].dropped, 2);  // of two parameters
+  EXPECT_EQ(done.result.epochs[0].pushed, 8 + 2);
+  EXPECT_EQ(done.result.epochs[0].workers, 2);
+}
+
+TEST(ServerSession, AWorkerThatFailsIsNamedAndTheOthersGoOn) {
+  TrainerOptions options = exact_steps(4, "three_lc");
+  options.epochs = 3;
+  std::vector<std::string> messages;
+  options.on_message = [&](const std::string& message) { messages.push_back(message); };
+  std::mutex mutex;
+  std::condition_variable changed;
+  int told = 0;
+  options.on_epoch = [&](const EpochMetrics& metrics) {
+    const std::lock_guard lock(mutex);
+    told = metrics.epoch;
+    changed.notify_all();
+  };
+  TrainResult result;
+  std::vector<int> steps(4);
+  const std::string error = error_of([&] {
+    run_threads(5, [&](Communicator& communicator) {
+      LinearLearner learner;
+      const int worker = communicator.rank() - 1;
+      learner.fails_at = worker == 2 ? 6 : 0;
+      learner.before_back = [&](int step) {
+        if (step != 9) return;  // the second epoch is told without the one that is gone, before the third is over
+        std::unique_lock lock(mutex);
+        EXPECT_TRUE(changed.wait_for(lock, std::chrono::seconds(30), [&] { return told >= 2; }));
+      };
+      TrainResult mine = ServerSession(communicator, learner, options).train();
+      if (worker < 0) result = std::move(mine);
+      if (worker >= 0) steps[static_cast<std::size_t>(worker)] = learner.steps;
+    });
+  });
+  EXPECT_TRUE(contains(error, "no more")) << error;
+  EXPECT_EQ(steps, (std::vector<int>{12, 12, 0, 12}));
+  ASSERT_EQ(result.losses.size(), 1u);
+  EXPECT_TRUE(contains(result.losses[0], "rank 3: no more")) << result.losses[0];
+  ASSERT_FALSE(messages.empty());
+  EXPECT_TRUE(contains(messages.front(), "the worker of rank 3 is lost")) << messages.front();
+  ASSERT_EQ(result.epochs.size(), 3u);
+  EXPECT_EQ(result.epochs[0].workers, 4);
+  EXPECT_EQ(result.epochs[1].workers, 3);
+}
+
+TEST(ServerSession, OnTcpAKilledWorkerIsNamedAndTheJobGoesOn) {
+  const testing::TemporaryDirectory directory;
+  const auto body = [&](int rank) -> std::string {
+    const auto rendezvous = directory_rendezvous({.path = directory.path(), .rank = rank, .size = 4});
+    Communicator communicator = connect(*rendezvous);
+    LinearLearner learner;
+    if (rank == 2) {
+      learner.before_back = [](int step) {
+        if (step == 3) raise(SIGKILL);
+      };
+    }
+    const TrainResult result = ServerSession(communicator, learner, exact_steps(4, "one_bit")).train();
+    if (rank > 0) return learner.steps == 4 ? "" : "a worker did not go on";
+    if (result.losses.size() != 1 || !contains(result.losses[0], "rank 2: ")) return "the victim was not named";
+    return result.epochs.size() == 1 && result.epochs[0].workers == 2 ? "" : "the others did not report";
+  };
+  EXPECT_EQ(testing::run_processes(4, 60, body), (std::vector<int>{0, 0, -SIGKILL, 0}));
+}
+
+TEST(ServerSession, AJobThatLostAllItsWorkersGoesOnFromItsCheckpointBitForBit) {
+  for (const char* const recipe : {"dense", "three_lc:s=1.75", "sparse5|dense_below:0", "three_value_stochastic"}) {
+    for (const int servers : {1, 2}) {
+      const Scratch scratch;
+      TrainerOptions options = exact_steps(2, recipe);
+      options.epochs = 3;
+      options.rate = 0.02;
+      options.optimizer.momentum = 0.5;
+      options.server.servers = servers;
+      const Trained whole = trained(2, options);
+      options.checkpoint = {.path = scratch.path("run"), .resume = true, .steps = 3};
+      const std::string error =
+          error_of([&] { trained(2, options, [](LinearLearner& learner, int) { learner.fails_at = 8; }); });
+      EXPECT_TRUE(contains(error, "every worker was lost")) << error;
+      int steps = 0;
+      run_threads(servers + 2, [&](Communicator& communicator) {
+        LinearLearner learner;
+        const TrainResult result = ServerSession(communicator, learner, options).train();
+        EXPECT_EQ(result.was_resumed, communicator.rank() < servers);
+        if (communicator.rank() != servers) return;
+        EXPECT_EQ(learner.all(), whole.weights[0]) << recipe << ", " << servers << " servers";
+        steps = learner.steps;
+      });
+      EXPECT_EQ(steps, 12 - 6);
+    }
+  }
+}
+
+TEST(ServerSession, AWorkerWithoutItsStateGoesOnAndSaysSo) {
+  const Scratch scratch;
+  TrainerOptions options = exact_steps(2, "three_lc");
+  options.checkpoint = {.path = scratch.path("run"), .resume = true};
+  trained(2, options);
+  std::filesystem::remove(scratch.path("run.worker.1-of-2"));
+  options.epochs = 2;
+  std::vector<std::string> messages;
+  options.on_message = [&](const std::string& message) { messages.push_back(message); };
+  const Trained done = trained(2, options);
+  EXPECT_EQ(done.weights[0], done.weights[1]);
+  ASSERT_EQ(done.result.epochs.size(), 1u);
+  EXPECT_EQ(done.result.epochs[0].epoch, 2);
+  ASSERT_EQ(messages.size(), 2u);
+  EXPECT_TRUE(contains(messages[0], "epoch 2, step 0 of it")) << messages[0];
+  EXPECT_TRUE(contains(messages[1], "worker 1: ") && contains(messages[1], "is not there")) << messages[1];
+}
+
+TEST(ServerSession, AStopIsHeardByAllAndTheRunGoesOnLater) {
+  const Scratch scratch;
+  TrainerOptions options = exact_steps(2, "dense");
+  options.epochs = 1000;
+  options.checkpoint = {.path = scratch.path("run"), .resume = true};
+  std::atomic<bool> stops = false;
+  TrainerOptions stopping = options;
+  stopping.on_epoch = [&](const EpochMetrics& metrics) { stops = metrics.epoch >= 2; };
+  stopping.stop_requested = [&] { return stops.load(); };
+  const Trained first = trained(2, stopping);
+  EXPECT_TRUE(first.result.was_stopped);
+  ASSERT_GE(first.result.epochs.size(), 2u);
+  EXPECT_LT(first.result.epochs.size(), 1000u);
+  options.epochs = first.result.epochs.back().epoch + 2;
+  const Trained second = trained(2, options);
+  EXPECT_FALSE(second.result.was_stopped);
+  ASSERT_FALSE(second.result.epochs.empty());
+  EXPECT_EQ(second.result.epochs.back().epoch, options.epochs);
+  EXPECT_EQ(second.weights[0], second.weights[1]);
+}
+
+TEST(ServerSession, StalenessLetsWorkersGoOnAndAllStepsAreTaken) {
+  TrainerOptions options = exact_steps(2, "dense");
+  options.epochs = 3;
+  options.rate = 0.01;
+  options.server.staleness = 2;
+  const Trained done = trained(2, options);
+  ASSERT_EQ(done.result.epochs.size(), 3u);
+  EXPECT_EQ(done.result.epochs.back().steps, 12u);
+  EXPECT_EQ(done.result.epochs.back().pushed, 48);
+  EXPECT_EQ(done.result.epochs.back().dropped, 0);
+}
+
+TEST(ServerSession, WhatDoesNotGoWithAServerIsNamed) {
+  run_threads(2, [](Communicator& communicator) {
+    LinearLearner learner;
+    const auto told = [&](auto change) {
+      TrainerOptions options = exact_steps(1, "dense");
+      change(options);
+      return error_of([&] { const ServerSession session(communicator, learner, options); });
+    };
+    const auto expect = [&](auto change, const std::string& words) {
+      EXPECT_TRUE(contains(told(change), words)) << told(change) << " instead of " << words;
+    };
+    expect([](TrainerOptions& options) { options.optimizer.kind = OptimizerKind::adamw; }, "adamw");
+    expect([](TrainerOptions& options) { options.optimizer = {.momentum = 0.5, .nesterov = true}; }, "nesterov");
+    expect([](TrainerOptions& options) { options.patience = 2; }, "patience");
+    expect([](TrainerOptions& options) { options.server.servers = 2; }, "and a worker");
+    expect([](TrainerOptions& options) { options.server.servers = 3; }, "3 servers for 2 parameters");
+    expect([](TrainerOptions& options) { options.server.backup = 1; }, "1 backup workers of 1");
+    expect([](TrainerOptions& options) { options.recipe = gradient::parse_recipe("spardl:1%"); }, "spardl");
+  });
+}
+
+}  // namespace
+}  // namespace tulle::nn

@@ -1,0 +1,312 @@
+// Trainings without torch: a linear model of small whole numbers, on which every sum is exact.
+#include "nn/session.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+
+#include "linear/scratch.hpp"
+#include "nn/linear_learner.hpp"
+#include "tulle/base/error.hpp"
+#include "tulle/comm/threads.hpp"
+#include "tulle/gradient/training_trace.hpp"
+
+namespace tulle::nn {
+namespace {
+
+using testing::error_of;
+using testing::LinearLearner;
+using testing::Scratch;
+
+TrainerOptions three_exact_steps(int ranks, const std::string& recipe) {
+  return {.recipe = gradient::parse_recipe(recipe),
+          .rate = 0.25,
+          .scale_rate = false,
+          .batch = static_cast<std::uint32_t>(8 / ranks),
+          .steps_of_epoch = 3};
+}
+
+std::vector<float> trained(int ranks, const TrainerOptions& options) {
+  std::vector<float> weights;
+  run_threads(ranks, [&](Communicator& communicator) {
+    LinearLearner learner;
+    Session(communicator, learner, options).train();
+    if (communicator.rank() == 0) weights = learner.all();
+  });
+  return weights;
+}
+
+TEST(Session, RanksAtFullDensityAreOneProcessWithTheWholeBatchBitForBit) {
+  const std::vector<float> alone = trained(1, three_exact_steps(1, "dense"));
+  EXPECT_NE(alone, std::vector<float>(alone.size()));
+  for (const char* const recipe : {"dense", "topk:100%|dense_below:0", "spardl:100%"}) {
+    for (const int ranks : {2, 4, 8}) {
+      EXPECT_EQ(trained(ranks, three_exact_steps(ranks, recipe)), alone) << recipe << " on " << ranks;
+    }
+  }
+}
+
+TEST(Session, OverlapChangesTheOrderOfStartsAndNoBit) {
+  for (const char* const recipe : {"dense", "topk:10%|dense_below:0", "redsync:20%|dense_below:0", "three_lc"}) {
+    TrainerOptions options = three_exact_steps(4, recipe);
+    options.epochs = 5;
+    options.rate = 0.01;
+    const std::vector<float> overlapped = trained(4, options);
+    options.overlap = false;
+    EXPECT_EQ(trained(4, options), overlapped) << recipe;
+  }
+}
+
+TEST(Session, GradientsAreHandedOverFromTheLastLayerOn) {
+  run_threads(2, [](Communicator& communicator) {
+    LinearLearner learner;
+    Session(communicator, learner, three_exact_steps(2, "dense")).train();
+    EXPECT_EQ(learner.order, (std::vector<std::size_t>{1, 0, 1, 0, 1, 0}));
+  });
+}
+
+// What the weights are when the forward pass begins, and when it uses them.
+TEST(Session, AnUpdateIsAppliedJustBeforeItsParameterIsUsed) {
+  for (const bool overlap : {true, false}) {
+    run_threads(2, [&](Communicator& communicator) {
+      LinearLearner learner;
+      TrainerOptions options = three_exact_steps(2, "dense");
+      options.overlap = overlap;
+      Session(communicator, learner, options).train();
+      ASSERT_EQ(learner.at_start.size(), 3u);
+      ASSERT_EQ(learner.at_use.size(), 3u);
+      for (std::size_t step = 1; step < 3; ++step) {
+        EXPECT_NE(learner.at_use[step], learner.at_use[step - 1]);
+        EXPECT_EQ(learner.at_start[step], learner.at_use[overlap ? step - 1 : step]);
+      }
+      EXPECT_NE(learner.all(), learner.at_use[2]);  // the last update is there when the epoch is over
+    });
+  }
+}
+
+TEST(Session, ALogHasALineForEachExchangeAndChangesNoBit) {
+  for (const char* const recipe : {"topk:10%|dense_below:0", "local2"}) {
+    const Scratch scratch;
+    TrainerOptions options = three_exact_steps(2, recipe);
+    options.steps_of_epoch = 4;
+    options.rate = 0.01;
+    const std::vector<float> weights = trained(2, options);
+    options.step_log = {.lines = scratch.path("steps"), .trace = scratch.path("trace")};
+    EXPECT_EQ(trained(2, options), weights) << recipe;
+    options.overlap = false;
+    EXPECT_EQ(trained(2, options), weights) << recipe;  // appends
+    std::ifstream file(scratch.path("steps"));
+    int lines = 0;
+    for (std::string line; std::getline(file, line); ++lines) EXPECT_NE(line.find("\"loss\":"), line.npos) << line;
+    EXPECT_EQ(lines, 2 * (options.recipe.every == 1 ? 4 : 2)) << recipe;
+    EXPECT_TRUE(std::filesystem::exists(scratch.path("trace")));
+  }
+}
+
+TEST(Session, ATraceSaysWhatStepsComputeAfterTheFirst) {
+  for (const double clip : {0.0, 1e6}) {
+    TrainerOptions options = three_exact_steps(2, "dense");
+    options.clip_norm = clip;
+    const std::vector<float> unrecorded = trained(2, options);
+    std::vector<gradient::TrainingTrace> traces;
+    run_threads(2, [&](Communicator& communicator) {
+      TrainerOptions mine = options;
+      if (communicator.rank() == 0) mine.on_trace = [&](const auto& trace) { traces.push_back(trace); };
+      LinearLearner learner;
+      Session(communicator, learner, mine).train();
+      EXPECT_EQ(learner.all(), unrecorded);
+    });
+    ASSERT_EQ(traces.size(), 1u);
+    const gradient::TrainingTrace& trace = traces[0];
+    EXPECT_DOUBLE_EQ(trace.forward_seconds, 0.5);
+    EXPECT_EQ(trace.batch, 4);
+    EXPECT_EQ(trace.overlap, clip == 0);
+    ASSERT_EQ(trace.parameters.size(), 2u);
+    EXPECT_EQ(trace.parameters[0].parameter.size, LinearLearner::kFirst);
+    EXPECT_EQ(trace.parameters[1].parameter.role, gradient::Role::output);
+    EXPECT_GT(trace.parameters[0].backward_seconds, 0);
+    EXPECT_EQ(to_text(gradient::parse_training_trace(to_text(trace), "text")), to_text(trace));
+  }
+}
+
+TEST(Session, WeightsThatDifferBecomeThoseOfTheFirstRank) {
+  run_threads(3, [](Communicator& communicator) {
+    LinearLearner learner(static_cast<float>(communicator.rank()) + 1);
+    const Session session(communicator, learner, TrainerOptions{.batch = 2});
+    EXPECT_EQ(learner.all(), std::vector<float>(learner.all().size(), 1.0f));
+  });
+}
+
+TEST(Session, LocalStepsExchangeHowFarEachRankHasCome) {
+  // Four local steps from zero and the mean of where they lead: by hand, rank by rank.
+  TrainerOptions options = three_exact_steps(2, "local2:4");
+  options.steps_of_epoch = 4;
+  options.rate = 0.125;
+  TrainerOptions alone = options;
+  alone.recipe = gradient::parse_recipe("noop");
+  std::vector<std::vector<float>> ends(2);
+  run_threads(2, [&](Communicator& communicator) {
+    LinearLearner learner;
+    Session(communicator, learner, alone).train();
+    ends[static_cast<std::size_t>(communicator.rank())] = learner.all();
+  });
+  EXPECT_NE(ends[0], ends[1]);
+  const std::vector<float> together = trained(2, options);
+  for (std::size_t i = 0; i < together.size(); ++i) EXPECT_NEAR(together[i], (ends[0][i] + ends[1][i]) / 2, 1e-6);
+}
+
+TEST(Session, AResumedRunIsTheUninterruptedOneBitForBit) {
+  for (const char* const recipe :
+       {"topk:10%|dense_below:0", "redsync:20%|dense_below:0", "sparseloco:every=3", "dense"}) {
+    const Scratch scratch;
+    TrainerOptions options = three_exact_steps(4, recipe);
+    options.epochs = 4;
+    options.rate = 0.01;
+    options.optimizer.momentum = 0.5;
+    const std::vector<float> whole = trained(4, options);
+    options.checkpoint = {.path = scratch.path("run"), .resume = true};
+    run_threads(4, [&](Communicator& communicator) {
+      LinearLearner learner;
+      TrainerOptions stopping = options;
+      stopping.stop_requested = [&] { return learner.steps >= 4; };  // in the middle of the second epoch
+      const TrainResult result = Session(communicator, learner, stopping).train();
+      EXPECT_TRUE(result.was_stopped);
+      EXPECT_LT(learner.steps, 12);
+    });
+    std::vector<float> resumed;
+    run_threads(4, [&](Communicator& communicator) {
+      LinearLearner learner;
+      const TrainResult result = Session(communicator, learner, options).train();
+      EXPECT_TRUE(result.was_resumed);
+      EXPECT_EQ(result.epochs.size(), 4u);
+      EXPECT_LT(learner.steps, 12);
+      if (communicator.rank() == 0) resumed = learner.all();
+    });
+    EXPECT_EQ(resumed, whole) << recipe;
+  }
+}
+
+TEST(Session, ACheckpointGoesOnOnAnotherNumberOfRanks) {
+  const Scratch scratch;
+  TrainerOptions options = three_exact_steps(4, "topk:10%|dense_below:0");
+  options.checkpoint = {.path = scratch.path("run"), .resume = true};
+  const std::vector<float> saved = trained(4, options);
+  options.batch = 4;
+  EXPECT_EQ(trained(2, options), saved);  // all epochs are over: nothing changes
+  std::filesystem::remove(scratch.path("run.0-of-2"));
+  std::filesystem::remove(scratch.path("run.1-of-2"));
+  options.epochs = 2;
+  run_threads(2, [&](Communicator& communicator) {
+    LinearLearner learner;
+    EXPECT_TRUE(Session(communicator, learner, options).train().was_resumed);
+    EXPECT_EQ(learner.steps, 3);
+    EXPECT_NE(learner.all(), saved);
+  });
+}
+
+TEST(Session, ACheckpointOfAnotherRunIsRefusedByName) {
+  const Scratch scratch;
+  TrainerOptions options = three_exact_steps(2, "dense");
+  options.checkpoint = {.path = scratch.path("run"), .resume = true};
+  trained(2, options);
+  options.recipe = gradient::parse_recipe("topk:10%");
+  EXPECT_NE(error_of([&] { trained(2, options); }).find("recipe was dense, and is topk|density:0.1 now"),
+            std::string::npos)
+      << error_of([&] { trained(2, options); });
+  options.recipe = gradient::parse_recipe("dense");
+  std::filesystem::remove(scratch.path("run.1-of-2"));
+  EXPECT_NE(error_of([&] { trained(2, options); }).find("some ranks have no checkpoint"), std::string::npos);
+}
+
+TEST(Session, ARankThatFailsIsHeardOfByAllAtOnce) {
+  std::vector<std::string> told(3);
+  EXPECT_NE(error_of([&] {
+              run_threads(3, [&](Communicator& communicator) {
+                LinearLearner learner;
+                learner.fails_at = communicator.rank() == 1 ? 2 : 0;
+                told[static_cast<std::size_t>(communicator.rank())] =
+                    error_of([&] { Session(communicator, learner, three_exact_steps(1, "dense")).train(); });
+                throw Error(ErrorKind::bad_input, told[static_cast<std::size_t>(communicator.rank())]);
+              });
+            }),
+            "no error");
+  for (const std::string& text : told) EXPECT_NE(text.find("no more"), std::string::npos) << text;
+}
+
+TEST(Session, BuffersAreRankZerosOrTheMean) {
+  for (const Buffers buffers : {Buffers::rank0, Buffers::average}) {
+    run_threads(3, [&](Communicator& communicator) {
+      LinearLearner learner;
+      learner.running[0] = static_cast<float>(communicator.rank()) + 1;
+      TrainerOptions options{.batch = 2};
+      options.buffers = buffers;
+      const Evaluation found = Session(communicator, learner, options).evaluate();
+      EXPECT_EQ(learner.running[0], buffers == Buffers::rank0 ? 1.0f : 2.0f);
+      EXPECT_EQ(found.samples, 10);  // each sample by one rank
+      EXPECT_EQ(found.accuracy, 0.3);
+    });
+  }
+}
+
+TEST(Session, StopsWhereTheHeldOutLossNoLongerFalls) {
+  run_threads(2, [](Communicator& communicator) {
+    LinearLearner learner;  // its held-out loss rises from epoch to epoch
+    TrainerOptions options{.batch = 8, .epochs = 100};
+    options.patience = 2;
+    EXPECT_EQ(Session(communicator, learner, options).train().epochs.size(), 3u);
+  });
+}
+
+TEST(Session, OptionsOutOfBoundsAreNamed) {
+  run_threads(1, [](Communicator& communicator) {
+    LinearLearner learner;
+    const auto told = [&](auto change) {
+      TrainerOptions options;
+      change(options);
+      return error_of([&] { Session(communicator, learner, options).train(); });
+    };
+    EXPECT_NE(told([](TrainerOptions& options) { options.epochs = 0; }).find("epochs"), std::string::npos);
+    EXPECT_NE(told([](TrainerOptions& options) { options.rate = -1; }).find("rate"), std::string::npos);
+    EXPECT_NE(told([](TrainerOptions& options) { options.optimizer.nesterov = true; }).find("nesterov"),
+              std::string::npos);
+    EXPECT_NE(told([](TrainerOptions& options) { options.checkpoint.resume = true; }).find("resume"),
+              std::string::npos);
+    EXPECT_NE(told([](TrainerOptions& options) { options.batch = 1000; }).find("64 samples"), std::string::npos);
+  });
+}
+
+TEST(Schedules, WarmUpGrowsAndStepAndCosineFall) {
+  const ScheduleOptions warm{.schedule = Schedule::constant, .warm_up_epochs = 1};
+  EXPECT_DOUBLE_EQ(schedule_factor(warm, 0, 40, 10), 0.1);
+  EXPECT_DOUBLE_EQ(schedule_factor(warm, 9, 40, 10), 1);
+  EXPECT_DOUBLE_EQ(schedule_factor(warm, 39, 40, 10), 1);
+  EXPECT_DOUBLE_EQ(schedule_factor({.schedule = Schedule::step}, 19, 40, 10), 1);
+  EXPECT_DOUBLE_EQ(schedule_factor({.schedule = Schedule::step}, 20, 40, 10), 0.1);
+  EXPECT_DOUBLE_EQ(schedule_factor({.schedule = Schedule::step}, 30, 40, 10), 0.01);
+  EXPECT_NEAR(schedule_factor({.schedule = Schedule::cosine}, 20, 40, 10), 0.5, 1e-12);
+}
+
+TEST(OptimizerSteps, AreThoseOfTheirFormulas) {
+  const std::uint64_t sizes[] = {1};
+  std::vector<float> weights = {1};
+  const std::vector<float> gradient = {2};
+  Optimizer momentum({.momentum = 0.5, .weight_decay = 0.25}, sizes);
+  momentum.apply(0, weights, gradient, 0.1);  // v = 2.25
+  EXPECT_FLOAT_EQ(weights[0], 0.775f);
+  momentum.apply(0, weights, gradient, 0.1);  // v = 1.125 + 2 + 0.19375
+  EXPECT_FLOAT_EQ(weights[0], 0.775f - 0.331875f);
+  weights = {1};
+  Optimizer nesterov({.momentum = 0.5, .nesterov = true}, sizes);
+  nesterov.apply(0, weights, gradient, 0.1);  // 2 + 0.5 · 2
+  EXPECT_FLOAT_EQ(weights[0], 0.7f);
+  weights = {1};
+  Optimizer adamw({.kind = OptimizerKind::adamw, .weight_decay = 0.5}, sizes);
+  adamw.apply(0, weights, gradient, 0.1);  // decay by 0.05, then a step of the rate's length
+  EXPECT_NEAR(weights[0], 0.85f, 1e-6);
+  EXPECT_TRUE(Optimizer({}, sizes).is_plain());
+  EXPECT_FALSE(Optimizer({.momentum = 0.5}, sizes).is_plain());
+}
+
+}  // namespace
+}  // namespace tulle::nn

@@ -27,7 +27,10 @@ Task<Outcome> mpi_native(Operation& operation, Payload& payload, const CallOptio
 
   const std::uint64_t count = exchange.dimension();
   Buffer sum = Buffer::allocate(count * size_of(exchange.type()));
-  native.start(mine.stream.values_buffer(), sum, count, exchange.type(), options.op.code(), blocks);
+  // What is polled for goes on where this call ends early: its request is dropped, or another rank fails. The library
+  // then still reads the input, which must not be memory that the caller has taken back.
+  const Buffer& values = mine.stream.values_buffer();
+  native.start(blocks ? values : values.to_owned(), sum, count, exchange.type(), options.op.code(), blocks);
   native.end_turn();
   co_await operation.poll_until([&] { return native.test(); });
   co_return exchange.outcome({AnyStream::dense(exchange.type(), count, {0, count}, std::move(sum)), 0});

@@ -73,6 +73,9 @@ Buffer pack_failure(const std::exception_ptr& failure) {
   } catch (const std::exception& error) {
     kind = static_cast<int>(ErrorKind::system) + 1;
     text = error.what();
+  } catch (...) {  // left to pass, it would keep this rank from telling the others
+    kind = static_cast<int>(ErrorKind::system) + 1;
+    text = "something that is no std::exception was thrown";
   }
   Buffer packed = Buffer::allocate(1 + text.size());
   packed.mutable_data()[0] = static_cast<std::byte>(kind);

@@ -171,7 +171,7 @@ void Scd::move(std::uint64_t place, float amount) {
 AnyStream Scd::take_changes() {
   std::sort(changes_.begin(), changes_.end(), [](const Change& a, const Change& b) { return a.place < b.place; });
   const Votes votes{session_.votes_to_stop(), session_.votes_to_save()};
-  const AnyStream block = blocks_.as_sparse(session_.group.rank(), changes_, votes);
+  AnyStream block = blocks_.as_sparse(session_.group.rank(), changes_, votes);
   if (kind_ == OperationKind::allgather) return block;
   const Range whole{0, blocks_.dimension()};
   return AnyStream::sparse(ValueType::f32, whole.end, whole, block.indices_buffer(), block.values_buffer());

@@ -313,6 +313,34 @@ TEST(InPlace, a_dense_vector_becomes_the_sum) {
   });
 }
 
+// A rank alone, whose transport has an allreduce of its own that never ends.
+class EndlessAllreduce final : public Transport, public NativeAllreduce {
+ public:
+  std::string name() const override { return "endless"; }
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  void attach(MessageSink&) override {}
+  void send(int, Message) override {}
+  bool poll() override { return false; }
+  double now() const override { return 0; }
+  NativeAllreduce* native_allreduce() override { return this; }
+  void start(Buffer input, Buffer, std::uint64_t, ValueType, OpCode, bool) override { read = std::move(input); }
+  bool test() override { return false; }
+
+  Buffer read;
+};
+
+// MPI cannot be told to stop, and goes on reading what it was given.
+TEST(InPlace, a_native_allreduce_reads_no_memory_of_a_request_that_was_dropped) {
+  auto transport = std::make_unique<EndlessAllreduce>();
+  const EndlessAllreduce& native = *transport;
+  Communicator communicator(std::move(transport));
+  std::vector<float> values(1000, 1.0f);
+  { const auto dropped = iallreduce(communicator, std::span<float>(values), {.algorithm = "mpi_native"}); }
+  ASSERT_EQ(native.read.size(), 4000u);
+  EXPECT_FALSE(native.read.is_borrowed());
+}
+
 // ---------------------------------------------------------------- what computes, and where
 
 TEST(Locks, are_not_held_while_anything_computes) {

@@ -79,6 +79,17 @@ TEST_P(ControlPlane, everyone_throws_the_error_of_the_lowest_rank_that_has_one) 
   });
 }
 
+TEST(ControlPlane, tells_everyone_of_failures_that_are_no_exceptions) {
+  run_threads(2, [](Communicator& communicator) {
+    communicator.set_default_deadline(20);
+    const std::exception_ptr mine = communicator.rank() == 1 ? std::make_exception_ptr(7) : nullptr;
+    const auto [kind, text] = error_of([&] { fail_together(communicator, mine); });
+    EXPECT_EQ(kind, ErrorKind::system);
+    EXPECT_NE(text.find("no std::exception"), text.npos) << text;
+    barrier(communicator);  // it stays usable
+  });
+}
+
 TEST(ControlPlane, tells_ranks_that_give_different_numbers_of_values) {
   SimWorld world({.ranks = 3});
   for (const auto& error : world.try_run([](Communicator& communicator) -> Task<> {

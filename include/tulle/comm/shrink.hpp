@@ -1,4 +1,6 @@
 // A communicator of those that are left.
+//
+// Threads: as agree(): any thread may call, one agreement of a communicator at a time.
 #pragma once
 
 #include "tulle/comm/agree.hpp"

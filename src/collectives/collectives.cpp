@@ -119,7 +119,7 @@ Task<> run_call(Operation& operation, Call call, std::shared_ptr<std::optional<O
   if (call.data.in_place.dimension() > 0) write_in_place(call.data.in_place, outcome.stream, call.options.op);
   if (call.learns) {
     const double seconds = timed ? operation.seconds() - start : 0;
-    const Lesson lesson{call.algorithm, call.by_auto, call.shape, seconds, operation.last_call()};
+    const Lesson lesson{call.algorithm, call.by_auto, call.options, call.shape, seconds, operation.last_call()};
     call.user.with_state([&](AlgorithmState& state) { learn(state, lesson, outcome); });
   }
   *result = std::move(outcome);

@@ -25,6 +25,7 @@ bool teaches(const Algorithm& algorithm, const AlgorithmState* state);
 struct Lesson {
   const Algorithm& row;
   bool by_auto;
+  const CallOptions& options;
   CostInput shape;  ///< what its costs depend on, but for the data
   double seconds;   ///< that it took on this rank; 0 where that means nothing
   Ticks last_call;  ///< how long the call before took, on the slowest rank

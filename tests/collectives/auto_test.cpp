@@ -126,6 +126,20 @@ TEST(Auto, stays_with_the_best_row_where_ranks_have_the_same_indices) {
   EXPECT_LT(seconds_of(usual_row(ran), inputs, sim, slow), 1.05 * least) << usual_row(ran);
 }
 
+// All ranks hold the same 3 %: spread evenly, they would fill four tenths, for which a dense result is the better
+// guess. Its zeros tell that they do not.
+TEST(Auto, learns_from_the_zeros_of_a_dense_result) {
+  const Profile quick{.alpha_seconds = 1.5e-6, .beta_seconds_per_byte = 0.16e-9};
+  const SimOptions sim{.profile = quick};
+  const auto inputs = make_inputs(16, {.dimension = 1u << 17, .nnz = 3932, .overlap = Overlap::identical});
+  Job job{.sim = sim, .believed = quick, .options = {.algorithm = kAutoSparse, .density = 0.03}, .states = {}};
+  const std::vector<std::string> ran = job.run(inputs, 2);
+  EXPECT_EQ(ran.front(), "dsar_split_allgather");
+  EXPECT_NEAR(job.states[0].result_nnz, 3932, 0.3 * 3932);
+  EXPECT_LT(seconds_of(ran.back(), inputs, sim, quick), 0.8 * seconds_of(ran.front(), inputs, sim, quick))
+      << ran.back();
+}
+
 /// A training loop of which the model knows the network, but not how fast the machine is.
 struct Loop {
   std::string_view network;

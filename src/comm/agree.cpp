@@ -21,7 +21,7 @@ AgreementNode::Send sender(const Context& context, Engine& engine) {
     header.channel = kAgreementPort;
     Segments segments = encode_agreement_message(said);
     Message message{encode_message_head(header, segments), std::move(segments), nullptr, 0};
-    engine.transport().send(context.world_ranks[static_cast<std::size_t>(to)], std::move(message));
+    engine.send(context.world_ranks[static_cast<std::size_t>(to)], std::move(message));
   };
 }
 

@@ -1,4 +1,5 @@
-// The engine's life, what callers do, and the round that the driver makes. What arrives is in engine_messages.cpp.
+// The engine's life, what callers do, and the round that the driver makes. What arrives is in engine_messages.cpp,
+// heartbeats are in engine_heartbeats.cpp.
 #include "tulle/comm/engine.hpp"
 
 #include <fmt/format.h>
@@ -9,6 +10,7 @@
 
 #include "base/memory.hpp"
 #include "comm/context_table.hpp"
+#include "comm/heartbeats.hpp"
 #include "comm/thrown.hpp"
 
 namespace tulle {
@@ -83,6 +85,7 @@ Engine::~Engine() {
       progress_thread_.join();
     }
   }
+  take_leave();
   // Coroutines that wait for something end here. Their destructors may look at their operations and contexts.
   for (const auto& context : contexts_->all()) {
     for (const auto& [number, channel] : context->channels) {
@@ -190,7 +193,7 @@ void Engine::leave_drive() {
     const std::lock_guard lock(lock_);
     is_driven_ = false;
     is_orphaned = is_orphaned_;
-    has_more = !submitted_.empty() || !departures_.empty() || !cancelled_.empty();
+    has_more = !submitted_.empty() || !departures_.empty() || !cancelled_.empty() || wanted_heartbeat_;
     if (waiters_ > 0) changed_.notify_all();
   }
   if (is_orphaned) {
@@ -282,13 +285,16 @@ void Engine::adopt() {
   PoolVector<std::shared_ptr<Operation>> submitted, cancelled;
   PoolVector<Departure> departures;
   PoolVector<Task<>*> programs;
+  std::optional<Heartbeat> heartbeat;
   {
     const std::lock_guard lock(lock_);
     submitted.swap(submitted_);
     cancelled.swap(cancelled_);
     departures.swap(departures_);
     programs.swap(spawned_);
+    if (wanted_heartbeat_) heartbeat.swap(wanted_heartbeat_);
   }
+  if (heartbeat) begin_heartbeats(*heartbeat);
   const auto tell = [](void* engine) noexcept {
     auto& self = *static_cast<Engine*>(engine);
     const std::lock_guard lock(self.lock_);
@@ -296,7 +302,7 @@ void Engine::adopt() {
   };
   for (Task<>* const program : programs) program->start(ready_, {tell, this});
   adopt(submitted);
-  for (Departure& departure : departures) transport_->send(departure.peer, std::move(departure.message));
+  for (Departure& departure : departures) send(departure.peer, std::move(departure.message));
   for (const auto& operation : cancelled) end_cancelled(*operation);
 }
 
@@ -413,6 +419,7 @@ void Engine::end_cancelled(Operation& operation) {
 }
 
 void Engine::check_deadlines() {
+  if (heartbeats_) look_at_heartbeats();
   {
     const std::lock_guard lock(lock_);
     contexts_->alarms.ring(*transport_, ready_);

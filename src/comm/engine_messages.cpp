@@ -6,6 +6,7 @@
 #include "comm/agreement_state.hpp"
 #include "comm/context_table.hpp"
 #include "comm/datagram_queue.hpp"
+#include "comm/heartbeats.hpp"
 #include "comm/poison.hpp"
 #include "comm/thrown.hpp"
 #include "tulle/comm/engine.hpp"
@@ -18,6 +19,7 @@ void Engine::deliver(int source, Message message) {
   try {
     const MessageHeader header = decode_message_header(message.head.bytes());
     validate_segments(header, message.head.bytes(), message.segments);
+    if (heartbeats_) heartbeats_->note_heard(source);
     route(header, source, std::move(message));
   } catch (...) {
     fail_peer(source, ErrorKind::bad_message,
@@ -26,6 +28,7 @@ void Engine::deliver(int source, Message message) {
 }
 
 void Engine::route(const MessageHeader& header, int source, Message message) {
+  if (header.kind == MessageKind::beat) return take_beat(source, message);
   const std::shared_ptr<Context> context = contexts_->find(header.context);
   if (!context) {
     if (!contexts_->is_gone(header.context)) keep_early(early_[header.context], header, source, std::move(message));
@@ -39,6 +42,7 @@ void Engine::route(const MessageHeader& header, int source, Message message) {
     case MessageKind::data: route_data(*context, header, source, std::move(message)); return;
     case MessageKind::poison: take_poison(*context, header, source, message); return;
     case MessageKind::datagram: route_datagram(*context, header, source, std::move(message)); return;
+    case MessageKind::beat: return;
   }
 }
 
@@ -193,6 +197,7 @@ void Engine::tell_ports(Context& context, int from, const Error& error) {
 
 // A peer concerns those communicators that it is a member of.
 void Engine::fail_peer(int source, ErrorKind kind, const std::string& reason) {
+  if (heartbeats_) heartbeats_->forget(source);
   const std::string words = kind == ErrorKind::peer_failed ? fmt::format("rank {} is lost: {}", source, reason)
                                                            : fmt::format("from rank {}: {}", source, reason);
   const Error error = Error(kind, words).at_rank(world_->rank).with_peer(source);
@@ -211,6 +216,7 @@ bool Engine::has_left(const Context& context, int rank) const {
 
 // Others may need nothing of it any more, so the communicator is broken only where an operation does.
 void Engine::peer_left(int source) {
+  if (heartbeats_) heartbeats_->forget(source);
   left_.push_back(source);
   for (const auto& context : contexts_->all()) {
     if (!context->has(source)) continue;
@@ -288,7 +294,7 @@ void Engine::tell_peers(Context& context, const Error& error) try {
     if (peer == context.rank) continue;
     Segments segments = encode_poison(poison);
     Message message{encode_message_head(header, segments), std::move(segments), nullptr, 0};
-    transport_->send(context.world_ranks[static_cast<std::size_t>(peer)], std::move(message));
+    send(context.world_ranks[static_cast<std::size_t>(peer)], std::move(message));
   }
 } catch (...) {
 }

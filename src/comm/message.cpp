@@ -120,12 +120,14 @@ MessageHeader decode_message_header(std::span<const std::byte> head) {
     reject("header_checksum", "does not match the header");
   }
   const MessageHeader header = load_header(head);
-  if (header.kind < MessageKind::data || header.kind > MessageKind::datagram) reject("kind", "is unknown");
+  if (header.kind < MessageKind::data || header.kind > MessageKind::beat) reject("kind", "is unknown");
   const auto flags = load_at<std::uint8_t>(head, kFlagsAt);
   if ((flags & ~kHasChecksum) != 0) reject("flags", fmt::format("{:#x} has bits that are not defined", flags));
   if (head.size() < message_head_bytes(header)) reject("segments", "the table of lengths is cut off");
   return header;
 }
+
+MessageKind kind_of_own_head(std::span<const std::byte> head) { return load_at<MessageKind>(head, kKindAt); }
 
 PoolVector<std::uint64_t> decode_segment_table(const MessageHeader& header, std::span<const std::byte> head) {
   PoolVector<std::uint64_t> lengths(header.segments);

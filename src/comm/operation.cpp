@@ -57,7 +57,7 @@ void Operation::send(int to, Step step, Segments segments, std::uint64_t data_by
   counts_.messages_sent += 1;
   counts_.bytes_sent += message.bytes();
   counts_.data_bytes_sent += data_bytes;
-  engine_.transport_->send(context_->world_ranks[static_cast<std::size_t>(to)], std::move(message));
+  engine_.send(context_->world_ranks[static_cast<std::size_t>(to)], std::move(message));
 }
 
 Operation::Receive Operation::receive(int from, Step step) {
@@ -69,7 +69,7 @@ Operation::Receive Operation::receive_next(Step step) { return Receive(*this, kA
 
 Operation::PollUntil Operation::poll_until(std::function<bool()> ready) { return PollUntil(*this, std::move(ready)); }
 
-void Operation::push() { engine_.transport_->push(); }
+void Operation::push() { engine_.push(); }
 
 double Operation::seconds() const { return engine_.transport_->now(); }
 

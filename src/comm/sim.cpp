@@ -25,6 +25,10 @@ class SimTransport final : public Transport {
   void wake() override {}
   double now() const override { return network_->now(rank_); }
   void set_timer(double seconds) override { network_->set_timer(rank_, seconds); }
+  void set_background_timer(double seconds, double patience_seconds) override {
+    network_->set_background_timer(rank_, seconds, patience_seconds);
+  }
+  std::uint64_t bytes_heard(int peer) const override { return network_->bytes_heard(rank_, peer); }
   void charge(double seconds) override { network_->charge(rank_, seconds); }
   Profile default_profile() const override { return network_->profile(); }
   int node_of(int rank) const override { return network_->node_of(rank); }

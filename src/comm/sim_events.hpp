@@ -46,6 +46,8 @@ class SimEvents {
   }
 
   /// REQUIRES: not empty.
+  const SimEvent& front() const { return heap_.front(); }
+  /// REQUIRES: not empty.
   SimEvent pop() {
     std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
     const SimEvent event = heap_.back();

@@ -16,6 +16,7 @@ std::uint32_t SimFlights::put(SimFlight flight) {
 
 SimFlight SimFlights::take(std::uint32_t place) {
   SimFlight flight = std::move(at(place));
+  at(place).is_lost = true;  // for is_under_way()
   Chunk& chunk = chunks_[place / kChunk];
   chunk.live -= 1;
   if (chunk.live > 0) return flight;
@@ -25,6 +26,17 @@ SimFlight SimFlights::take(std::uint32_t place) {
     close_chunk(place / kChunk);
   }
   return flight;
+}
+
+bool SimFlights::is_under_way(int source, int target) const {
+  for (const Chunk& chunk : chunks_) {
+    if (chunk.live == 0) continue;
+    for (std::uint32_t i = 0; i < chunk.given; ++i) {
+      const SimFlight& flight = chunk.flights[i];
+      if (!flight.is_lost && flight.transfer.source == source && flight.transfer.target == target) return true;
+    }
+  }
+  return false;
 }
 
 void SimFlights::open_chunk() {

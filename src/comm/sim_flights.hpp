@@ -24,6 +24,8 @@ class SimFlights {
   std::uint32_t put(SimFlight flight);
   SimFlight& at(std::uint32_t place) { return chunks_[place / kChunk].flights[place % kChunk]; }
   SimFlight take(std::uint32_t place);
+  /// True where a message is under way that will arrive. Looks at all that are.
+  bool is_under_way(int source, int target) const;
 
  private:
   static constexpr std::uint32_t kChunk = 256;

@@ -23,8 +23,13 @@ class SimNetwork {
   /// Computing begins now, also where a timer has just rung and the rank's clock is behind.
   void charge(int rank, double seconds) { at(rank).clock = now(rank) + seconds * at(rank).slowness; }
   void set_timer(int rank, double seconds);
+  void set_background_timer(int rank, double seconds, double patience_seconds);
+  /// Changes while a message of `source` is under way, whose bytes would arrive one by one.
+  std::uint64_t bytes_heard(int rank, int source) const {
+    return flights_.is_under_way(source, rank) ? steps_ : std::uint64_t{0};
+  }
   void send(int source, int target, Message message);
-  /// Handles the next event. False where there is none.
+  /// Handles the next event. False where there is none, or nothing but heartbeats for longer than their patience.
   bool step();
 
   int ranks() const { return options_.ranks; }
@@ -40,7 +45,8 @@ class SimNetwork {
     double clock = 0;
     double slowness = 1;                                     // of computation
     double timer = std::numeric_limits<double>::infinity();  // the earliest that is set
-    std::uint64_t sent = 0;                                  // messages
+    double background_timer = std::numeric_limits<double>::infinity();
+    std::uint64_t sent = 0;  // messages
     bool is_dead = false;
   };
   // What a transport says about a peer.
@@ -54,6 +60,8 @@ class SimNetwork {
   std::uint32_t lane_of_rank(int rank) const {
     return static_cast<std::uint32_t>(ports_.count()) + static_cast<std::uint32_t>(rank);
   }
+  void push(const SimEvent& event);
+  bool is_at_a_stop() const;
   void move_on(const SimEvent& event);
   void deliver(const SimEvent& event);
   void ring(const SimEvent& event);
@@ -71,6 +79,10 @@ class SimNetwork {
   SimFlights flights_;
   std::vector<News> news_;
   double timer_time_ = 0;
+  std::uint64_t steps_ = 0;
+  std::uint64_t foreground_ = 0;  // events to come that are no heartbeats
+  double foreground_time_ = 0;    // of the last one
+  double patience_seconds_ = 0;
   SimTotals totals_;
 };
 

@@ -59,6 +59,10 @@ class Communicator {
   /// Lets a thread of the library's make progress. Throws unsupported where the transport does not allow it.
   void start_progress_thread() { engine_->start_progress_thread(); }
 
+  /// Lets ranks that are stopped or wedged become known, on all communicators of the job: see
+  /// Engine::start_heartbeat(). REQUIRES: the same on all ranks; they need not call it at the same time.
+  void start_heartbeat(const Heartbeat& heartbeat) { engine_->start_heartbeat(heartbeat); }
+
   /// Starts an operation of the caller's own: see Engine::start().
   template <class MakeTask>
   std::shared_ptr<Operation> start(const OperationSettings& settings, MakeTask make_task) const {

@@ -29,12 +29,15 @@
 #include "tulle/base/buffer.hpp"
 #include "tulle/base/error.hpp"
 #include "tulle/comm/context.hpp"
+#include "tulle/comm/heartbeat.hpp"
 #include "tulle/comm/operation.hpp"
 #include "tulle/comm/task.hpp"
 #include "tulle/comm/transport.hpp"
 
 #pragma GCC visibility push(default)
 namespace tulle {
+
+class Heartbeats;
 
 /// A mutex that knows whether the calling thread holds it, so that the loop that resumes coroutines can insist that it
 /// does not.
@@ -167,6 +170,15 @@ class Engine final : private MessageSink {
   /// True where operations go on while the caller does something else.
   bool progresses_alone() const { return has_progress_thread_ || transport_->progresses_alone(); }
 
+  /// Beats and listens for beats from now on, until the engine ends; nothing where the heartbeat is off. It takes a
+  /// rank that makes progress while its caller computes, so that a progress thread is started where the transport does
+  /// not progress alone. Throws bad_input for a heartbeat that cannot be, and where there is another one already;
+  /// unsupported where the transport allows no progress thread.
+  void start_heartbeat(const Heartbeat& heartbeat);
+
+  /// Sends to a rank of the job. REQUIRES: called by the driver.
+  void send(int peer, Message message);
+
   /// The channel of a context; made on the first call, without messages. Throws bad_input from 2^24 on.
   Channel& channel_of(Context& context, std::uint32_t number);
   /// The contexts that this rank knows.
@@ -242,6 +254,12 @@ class Engine final : private MessageSink {
   void reap();
   void reap(Operation& operation);
   void check_deadlines();
+  void push();
+  void begin_heartbeats(const Heartbeat& heartbeat);
+  void look_at_heartbeats();
+  void send_beats();
+  void take_beat(int source, const Message& message);
+  void take_leave() noexcept;
   void finish(Operation& operation, std::optional<Error> error);
   void forget(Operation& operation);
   void end_cancelled(Operation& operation);
@@ -275,6 +293,8 @@ class Engine final : private MessageSink {
   PoolVector<std::shared_ptr<Operation>> cancelled_;
   PoolVector<Task<>*> spawned_;
   PoolVector<Departure> departures_;
+  std::optional<Heartbeat> heartbeat_;         ///< that was started
+  std::optional<Heartbeat> wanted_heartbeat_;  ///< the same until the driver has taken it up
   std::atomic<bool> has_progress_thread_ = false;
   std::atomic<bool> stops_progress_thread_ = false;
   std::thread progress_thread_;
@@ -285,7 +305,8 @@ class Engine final : private MessageSink {
   std::uint64_t most_early_bytes_;
   std::set<Deadline, std::less<>, PoolAllocator<Deadline>> deadlines_;
   std::size_t running_ = 0;
-  PoolVector<int> left_;  ///< ranks of the job that have ended in order
+  std::unique_ptr<Heartbeats> heartbeats_;  ///< null while they are off
+  PoolVector<int> left_;                    ///< ranks of the job that have ended in order
   Operation* first_for_attention_ = nullptr;
   PoolVector<Operation*> polling_;
   PoolVector<detail::PromiseBase*> yielded_;  ///< who goes on after the next poll

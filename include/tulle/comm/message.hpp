@@ -22,6 +22,7 @@ enum class MessageKind : std::uint8_t {
   data = 1,
   poison = 2,    ///< the sender failed: segments say why, and from which operation of each channel on
   datagram = 3,  ///< belongs to no operation: see DatagramPort
+  beat = 4,      ///< says that the sender lives: see Heartbeat
 };
 
 using Step = std::uint16_t;
@@ -68,6 +69,9 @@ Buffer encode_message_head(MessageHeader header, std::span<const Buffer> segment
 
 /// Reads and validates the header by itself. Throws bad_message naming the field.
 MessageHeader decode_message_header(std::span<const std::byte> head);
+/// The kind that a head of this library's making has, without a look at the rest. REQUIRES: encode_message_head() made
+/// the head.
+MessageKind kind_of_own_head(std::span<const std::byte> head);
 /// The bytes that header, table and checksum take.
 std::size_t message_head_bytes(const MessageHeader& header);
 /// The length of each segment, from the table. Throws bad_message where they do not add up to payload_bytes.

@@ -48,6 +48,9 @@ struct TcpOptions {
   /// A peer whose host does not acknowledge anything for so long is lost. Smaller: a short outage ends the job.
   /// Larger: a link that went down is known later.
   double silence_seconds = 10;
+  /// How a rank that was stopped or is wedged becomes known: its host answers for it, so that nothing else tells. Off:
+  /// TULLE_HEARTBEAT, "INTERVAL/LIMIT" in seconds, else none. On: a progress thread is started.
+  Heartbeat heartbeat = {};
   /// How long the end of a communicator waits for messages that have not left yet.
   double farewell_seconds = 1;
 

@@ -82,11 +82,20 @@ class Transport {
   virtual double now() const = 0;
   /// Asks for settle() to be called at time `seconds` of now(), where nothing else would.
   virtual void set_timer(double seconds) { (void)seconds; }
+  /// The same for what goes on for ever, such as heartbeats: a simulation in which nothing else has happened for
+  /// `patience_seconds` has come to a stop in spite of it.
+  virtual void set_background_timer(double seconds, double patience_seconds) { (void)seconds, (void)patience_seconds; }
   /// Computation took place that would take this long. Only a simulator cares.
   virtual void charge(double seconds) { (void)seconds; }
 
   /// True where messages are taken also while the caller does something else.
   virtual bool progresses_alone() const { return false; }
+
+  /// True where messages to `peer` leave without a connection being made for them.
+  virtual bool is_reached(int peer) const { return (void)peer, true; }
+  /// A number that changes when bytes of `peer` arrive, also while the message that they belong to is not whole. Always
+  /// the same where the transport cannot tell: then messages count that were delivered.
+  virtual std::uint64_t bytes_heard(int peer) const { return (void)peer, 0; }
 
   virtual Profile default_profile() const { return {}; }
   /// Which node a rank is on. The same on all ranks.

@@ -59,12 +59,10 @@ MpiTransport::Placement place_of(MPI_Comm comm) {
   return {ranks_here == size_of_comm(comm), std::max(1.0, fullest), std::move(nodes)};
 }
 
-bool is_poison(const Message& message) {
-  try {
-    return decode_message_header(message.head.bytes()).kind == MessageKind::poison;
-  } catch (const Error&) {
-    return false;
-  }
+// Nobody waits for these, so that a receiver may be gone before they arrive.
+bool may_linger(const Message& message) {
+  const MessageKind kind = kind_of_own_head(message.head.bytes());
+  return kind == MessageKind::poison || kind == MessageKind::beat;
 }
 
 }  // namespace
@@ -107,7 +105,7 @@ void MpiTransport::send(int peer, Message message) {
   for (const Buffer& segment : message.segments) {
     if (segment.is_phantom()) throw Error(ErrorKind::unsupported, "a phantom buffer cannot be sent by MPI");
   }
-  if (is_poison(message)) messages_may_linger_ = true;
+  if (may_linger(message)) messages_may_linger_ = true;
   const auto departure =
       std::allocate_shared<Departure>(PoolAllocator<Departure>(), peer, std::move(message), Buffer());
   departure->envelope = seal_envelope(departure->message, options_);
@@ -294,6 +292,9 @@ Profile MpiTransport::default_profile() const {
   profile.exchange_factor = placement_.on_one_node ? 1 : 2;
   return profile;
 }
+
+// Engines that end after MPI does have nobody to take leave of.
+bool MpiTransport::is_reached(int) const { return mpi_is_running(); }
 
 void MpiTransport::require_progress_thread() const {
   int level = MPI_THREAD_SINGLE;

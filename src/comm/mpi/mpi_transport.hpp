@@ -39,6 +39,7 @@ class MpiTransport final : public Transport {
   int node_of(int rank) const override { return placement_.nodes[static_cast<std::size_t>(rank)]; }
   NativeAllreduce* native_allreduce() override { return &allreduce_; }
   void require_progress_thread() const override;
+  bool is_reached(int) const override;
 
  private:
   // A message on its way out. Its requests share it.

@@ -38,6 +38,7 @@ Inbox::State Inbox::read_from(int fd, std::span<std::byte> scratch, InboxOwner& 
   if (got == 0) return State::closed;
   if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? State::dry : State::failed;
   const auto bytes = static_cast<std::size_t>(got);
+  bytes_read_ += bytes;
   advance(std::min(bytes, in_place));
   finish_stages(owner);
   auto rest = std::span<const std::byte>(scratch).first(bytes - std::min(bytes, in_place));

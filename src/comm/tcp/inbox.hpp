@@ -61,6 +61,8 @@ class Inbox {
   };
   /// One read. Tells `owner` what it completed. Throws bad_message where the bytes are no frames.
   State read_from(int fd, std::span<std::byte> scratch, InboxOwner& owner);
+  /// How many bytes were read so far.
+  std::uint64_t bytes_read() const { return bytes_read_; }
   /// True where a frame has begun and is not whole.
   bool is_inside_frame() const { return stage_ != Stage::prefix || place_left() != kFramePrefixBytes; }
 
@@ -83,6 +85,7 @@ class Inbox {
 
   int source_;
   const Settings* settings_;
+  std::uint64_t bytes_read_ = 0;
   Stage stage_ = Stage::prefix;
   std::array<std::byte, kFramePrefixBytes> prefix_bytes_ = {};
   PoolVector<iovec> places_;

@@ -18,9 +18,9 @@ namespace {
 constexpr int kMostReads = 16;
 constexpr std::size_t kMostEvents = 64;
 
-// Poison and datagrams may find that their receiver has left; an operation counts on all its members.
+// Poison, datagrams and beats may find that their receiver has left; an operation counts on all its members.
 bool belongs_to_operation(const Message& message) {
-  return decode_message_header(message.head.bytes()).kind == MessageKind::data;
+  return kind_of_own_head(message.head.bytes()) == MessageKind::data;
 }
 
 }  // namespace

@@ -42,6 +42,9 @@ class TcpTransport final : public Transport, private InboxOwner, private Greeter
   Profile default_profile() const override { return profile_of(placement_); }
   int node_of(int rank) const override { return placement_.nodes[static_cast<std::size_t>(rank)]; }
   void require_progress_thread() const override {}
+  bool is_reached(int peer) const override { return is_connected(peer); }
+  /// Of segments that are read from a process's memory nothing is heard: they are there also while it is stopped.
+  std::uint64_t bytes_heard(int peer) const override { return link(peer).in.bytes_read(); }
 
   /// True where rank 0 has TULLE_PROFILE set.
   bool profile_is_wanted() const { return greeter_->job().cards.front().has_profile; }

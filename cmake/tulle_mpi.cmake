@@ -88,6 +88,22 @@ function(tulle_mpi_launcher flavour launcher_variable)
   set(${launcher_variable} ${launcher} PARENT_SCOPE)
 endfunction()
 
+# The same for a job of which ranks may die without the launcher ending the others; a rank's program and its arguments
+# follow. These flags alone are not enough: a shell between the launcher and the rank outlives it, because MPICH 4.0
+# signals and ends the survivors in spite of its flag. Empty where nobody knows the flavour's flag.
+function(tulle_mpi_keeping_launcher flavour ranks launcher_variable)
+  set(flag_openmpi --enable-recovery)
+  set(flag_mpich -disable-auto-cleanup)
+  set(launcher "")
+  if(DEFINED flag_${flavour})
+    tulle_mpi_launcher(${flavour} launcher)
+    string(REPLACE "@RANKS@" ${ranks} launcher "${launcher}")
+    list(INSERT launcher 1 ${flag_${flavour}})
+    list(APPEND launcher sh -c "trap : USR1 && \"$@\" || true" rank)
+  endif()
+  set(${launcher_variable} "${launcher}" PARENT_SCOPE)
+endfunction()
+
 # tulle_mpi_test(<name> SOURCES ... RANKS 1 2 ... [LIBRARIES <target>...] [ENVIRONMENT VAR=value...] [TIMEOUT s])
 #
 # GoogleTest cases that all ranks of an MPI job run together. For each flavour it builds <name>_<flavour>, with the main

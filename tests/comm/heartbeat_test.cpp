@@ -307,6 +307,7 @@ TEST(HeartbeatSim, lets_survivors_shrink_and_go_on) {
       auto shrinking = ishrink(communicator, {.deadline_seconds = 20});
       Communicator survivors = co_await shrinking;
       EXPECT_EQ(survivors.size(), ranks - 1);
+      EXPECT_LT(communicator.engine()->transport().now(), 5);  // long before a deadline, and nobody's patience is tried
       Task<> pause = sleep_in(survivors, 5 * kHeartbeat.limit_seconds);  // those who are left go on beating
       co_await pause;
       auto request = ibarrier(survivors);

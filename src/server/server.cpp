@@ -299,8 +299,8 @@ void Server::State::require_somebody_left() const {
 
 // ---------------------------------------------------------------- newcomers
 
-// Where this server has not noticed yet that a worker is gone, another one has. Who comes when the job is over sees that
-// the group is gone.
+// Where this server has not noticed yet that a worker is gone, another one has. Who comes when the job is over sees
+// that the group is gone.
 void Server::State::adopt(const Communicator& group, const std::vector<int>& places) {
   if (is_over) return;
   for (const int place : places) {

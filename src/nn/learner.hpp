@@ -44,6 +44,8 @@ class Learner {
   /// Forward and back on what was prepared. What is random follows from `seed`. Functions that are empty are not
   /// called; they must not throw.
   virtual Verdict run(std::uint64_t seed, const Needed& needed, const Ready& ready) = 0;
+  /// What the gradients of run() are the mean of; known when back-propagation begins.
+  virtual double predictions() const = 0;
   /// The gradient of the last run(); empty where the parameter took no part.
   virtual std::span<const float> gradient(std::size_t parameter) = 0;
 

@@ -52,8 +52,10 @@ void ServerHost::set_weights() {
 double ServerHost::now() const { return job_.communicator.engine()->transport().now(); }
 
 TrainResult ServerHost::run() {
+  open_door();
   if (!is_leader()) {
     server_->run();
+    close_door();
     save();
     return std::move(result_);
   }
@@ -61,6 +63,7 @@ TrainResult ServerHost::run() {
   Task<> serving = serve(), collecting = collect();
   job_.communicator.engine()->spawn(serving);
   run_task(job_.communicator, collecting);
+  close_door();
   if (failure_) std::rethrow_exception(failure_);
   save();
   result_.report = report();
@@ -83,7 +86,8 @@ Task<> ServerHost::collect() {
     DatagramPort::ReceiveWithin waiting = reports_->receive_within(kLookSeconds);
     const std::optional<Datagram> datagram = co_await waiting;
     if (datagram) heard_at = now();
-    if (datagram) take(*datagram);
+    if (datagram) take(datagram->from, *datagram);
+    take_from_newcomers();
     look_at_server();
     finish_epochs();
   }
@@ -92,15 +96,49 @@ Task<> ServerHost::collect() {
   finish_epochs();
 }
 
+// ---------------------------------------------------------------- newcomers
+
+void ServerHost::open_door() {
+  if (!job_.servers) return;
+  if (is_leader()) door_.emplace(*job_.options.server.door);
+  const auto on_arrival = [this](const Communicator& group, std::span<const int> places) { welcome(group, places); };
+  reception_.emplace(*server_, *job_.servers, door_ ? &*door_ : nullptr,
+                     server::ReceptionOptions{.on_arrival = on_arrival});
+  if (is_leader()) tell(fmt::format("a lost worker's place can be taken at port {}", door_->port()));
+}
+
+void ServerHost::close_door() {
+  reception_.reset();
+  door_.reset();
+}
+
+// Called by the reception's thread.
+void ServerHost::welcome(const Communicator& group, std::span<const int> places) {
+  const std::lock_guard lock(mutex_);
+  groups_.emplace_back(group, places);
+}
+
+// While the server serves, it makes progress on their communicators; last reports may come after that.
+void ServerHost::take_from_newcomers() {
+  const std::lock_guard lock(mutex_);
+  for (Group& group : groups_) {
+    group.communicator.engine()->progress();
+    while (const std::optional<Datagram> datagram = group.reports.try_receive()) {
+      const int newcomer = datagram->from - job_.server.servers;
+      if (newcomer >= 0) take(group.places[static_cast<std::size_t>(newcomer)], *datagram);
+    }
+  }
+}
+
 // ---------------------------------------------------------------- what workers tell
 
-void ServerHost::take(const Datagram& datagram) {
-  if (datagram.failure || datagram.from < job_.server.servers) return;  // of deaths the server knows
+void ServerHost::take(int rank, const Datagram& datagram) {
+  if (datagram.failure || rank < job_.server.servers) return;  // of deaths the server knows
   const std::optional<WorkerMessage> message = decode_message(datagram.segments);
   if (!message) return;
   if (!message->report) return tell(message->words);
   const WorkerReport& report = *message->report;
-  Known& worker = workers_[static_cast<std::size_t>(datagram.from - job_.server.servers)];
+  Known& worker = workers_[static_cast<std::size_t>(rank - job_.server.servers)];
   worker.has_left |= report.is_last != 0;
   result_.was_stopped |= report.is_stopped != 0;
   if (report.epoch == 0) return;
@@ -112,9 +150,12 @@ void ServerHost::look_at_server() {
   const auto losses = server_->losses();
   for (; told_losses_ < losses.size(); ++told_losses_) {
     const server::Loss& loss = losses[told_losses_];
-    workers_[static_cast<std::size_t>(loss.rank - job_.server.servers)].is_gone = true;
     result_.losses.push_back(fmt::format("rank {}: {}", loss.rank, loss.reason));
     tell(fmt::format("the worker of rank {} is lost: {}; the others go on", loss.rank, loss.reason));
+  }
+  const auto arrivals = server_->arrivals();
+  for (; told_arrivals_ < arrivals.size(); ++told_arrivals_) {
+    tell(fmt::format("a new process has the place of the worker of rank {}", arrivals[told_arrivals_]));
   }
   std::uint64_t version = ~std::uint64_t{0};
   for (const gradient::ParameterId id : server_->shard()) version = std::min(version, server_->version(id));
@@ -126,11 +167,16 @@ void ServerHost::look_at_server() {
 // A worker that was late may have passed over an epoch, and says nothing about it.
 bool ServerHost::is_over(int worker, int epoch) const {
   const Known& known = workers_[static_cast<std::size_t>(worker)];
-  return known.is_gone || known.has_left || known.last_epoch >= epoch;
+  return is_gone(worker) || known.has_left || known.last_epoch >= epoch;
 }
 
+bool ServerHost::is_gone(int worker) const { return server_->is_lost(job_.server.servers + worker); }
+
 bool ServerHost::has_open_epoch() const {
-  return std::ranges::any_of(workers_, [](const Known& worker) { return !worker.is_gone && !worker.has_left; });
+  for (int worker = 0; worker < job_.workers(); ++worker) {
+    if (!is_gone(worker) && !workers_[static_cast<std::size_t>(worker)].has_left) return true;
+  }
+  return false;
 }
 
 void ServerHost::finish_epochs() {

@@ -2,13 +2,16 @@
 #pragma once
 
 #include <exception>
+#include <list>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "nn/server_session.hpp"
 #include "nn/worker_report.hpp"
 #include "tulle/comm/datagram.hpp"
+#include "tulle/server/reception.hpp"
 #include "tulle/server/server.hpp"
 
 namespace tulle::nn {
@@ -29,9 +32,14 @@ class ServerHost {
   bool is_leader() const { return job_.communicator.rank() == 0; }
   double now() const;
 
-  void take(const Datagram& datagram);
+  void open_door();
+  void close_door();
+  void welcome(const Communicator& group, std::span<const int> places);
+  void take_from_newcomers();
+  void take(int rank, const Datagram& datagram);
   void look_at_server();
   bool is_over(int worker, int epoch) const;
+  bool is_gone(int worker) const;
   bool has_open_epoch() const;
   void finish_epochs();
   void finish_epoch(int epoch);
@@ -42,8 +50,16 @@ class ServerHost {
   // By worker, from 0.
   struct Known {
     int last_epoch = 0;  ///< that it has reported
-    bool is_gone = false;
     bool has_left = false;
+  };
+  // Newcomers that came in together.
+  struct Group {
+    Communicator communicator;
+    std::vector<int> places;  ///< by newcomer
+    DatagramPort reports;
+
+    Group(const Communicator& group, std::span<const int> its_places)
+        : communicator(group), places(its_places.begin(), its_places.end()), reports(group, kReportPort) {}
   };
 
   ServerJob& job_;
@@ -51,11 +67,15 @@ class ServerHost {
   std::optional<DatagramPort> reports_;  ///< on rank 0
   std::vector<Known> workers_;
   std::map<int, std::vector<WorkerReport>> epochs_;  ///< that are not over
-  std::size_t told_losses_ = 0;
+  std::size_t told_losses_ = 0, told_arrivals_ = 0;
   std::uint64_t shown_version_ = ~std::uint64_t{0};
   bool is_serving_ = false;
   std::exception_ptr failure_;
   TrainResult result_;
+  std::mutex mutex_;         // of the newcomers, who come by another thread
+  std::list<Group> groups_;  // a port does not move
+  std::optional<Door> door_;
+  std::optional<server::Reception> reception_;  // goes first
 };
 
 }  // namespace tulle::nn

@@ -27,6 +27,9 @@ void require_fits(const TrainerOptions& options, std::size_t parameters) {
   if (static_cast<std::size_t>(options.server.servers) > parameters) {
     refuse(fmt::format("{} servers for {} parameters, which are not divided", options.server.servers, parameters));
   }
+  if (options.server.weighs_pushes && options.recipe.every > 1) {
+    refuse("a push of several local steps has no weight of its own: leave weighs_pushes out");
+  }
   if (options.checkpoint.steps % options.recipe.every != 0) {
     refuse(fmt::format("a checkpoint every {} steps, of which {} make a version", options.checkpoint.steps,
                        options.recipe.every));
@@ -50,9 +53,12 @@ ServerJob job_of(const Communicator& communicator, Learner& learner, const Train
                 .learner = learner,
                 .options = options,
                 .server = server_options(options),
-                .parameters = learner.parameters()};
+                .parameters = learner.parameters(),
+                .place = options.server.place.value_or(server::Place{communicator.rank(), communicator.size()})};
   require_fits(options, job.parameters.size());
-  server::validate(job.server, communicator.size());
+  server::validate(job.server, job.place.ranks);
+  const std::string_view transport = job.communicator.engine()->transport().name();
+  if (options.server.door && transport != "tcp") refuse(fmt::format("a door is for TCP, and not for {}", transport));
   const Sharding sharding(learner.train_samples(), job.workers(), options.batch, options.seed);
   job.steps_of_epoch = nn::steps_of_epoch(sharding, options);
   if (job.versions() == 0) refuse("there are fewer steps than one push takes");
@@ -76,13 +82,15 @@ ServerSession::ServerSession(const Communicator& communicator, Learner& learner,
     : job_(job_of(communicator, learner, options)) {}
 
 TrainResult ServerSession::train() {
+  const bool is_newcomer = job_.options.server.place.has_value();
+  if (job_.options.server.door && !is_newcomer) job_.servers = job_.communicator.split(is_server() ? 0 : 1);
   if (is_server()) return ServerHost(job_).run();
   return ServerWorker(job_).run();
 }
 
 Evaluation ServerSession::evaluate() {
   HeldOutSums mine;
-  const int worker = job_.communicator.rank() - job_.server.servers;
+  const int worker = job_.place.rank - job_.server.servers;
   if (!is_server()) mine = evaluate_share(job_.learner, worker, job_.workers(), job_.options.evaluation_batch);
   const double sums[] = {mine.loss, mine.correct, mine.count};
   const std::vector<double> all = combine(job_.communicator, sums);

@@ -3,7 +3,7 @@
 // A worker runs forward and back on its share of each batch. It pulls a parameter just before the forward pass uses it,
 // and pushes its gradient as soon as back-propagation has it. The servers step. Workers meet nowhere else: at the end
 // of an epoch each measures its share of the held-out samples, with the running means that it has gathered itself, and
-// tells rank 0, which prints. So a worker that dies takes nobody with it.
+// tells rank 0, which prints. So a worker that dies takes nobody with it, and a new process may take its place.
 //
 // A worker's steps are counted by the versions of the model: one that was so late that others went on without it goes
 // on with them, and the batches in between are left out.
@@ -24,8 +24,10 @@ struct ServerJob {
   server::Options server;
   std::vector<gradient::Parameter> parameters;
   std::uint64_t steps_of_epoch = 0;
+  server::Place place = {};
+  std::optional<Communicator> servers = {};  ///< the servers alone, for who lets in newcomers
 
-  int workers() const { return communicator.size() - server.servers; }
+  int workers() const { return place.ranks - server.servers; }
   std::uint64_t every() const { return server.push.every; }
   std::uint64_t steps() const { return steps_of_epoch * static_cast<std::uint64_t>(options.epochs); }
   /// The last version of every parameter.
@@ -45,7 +47,7 @@ class ServerSession final : public Training {
   Evaluation evaluate() override;
 
  private:
-  bool is_server() const { return job_.communicator.rank() < job_.server.servers; }
+  bool is_server() const { return job_.place.rank < job_.server.servers; }
 
   ServerJob job_;
 };

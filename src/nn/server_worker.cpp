@@ -23,7 +23,7 @@ ServerWorker::ServerWorker(ServerJob& job)
     : job_(job),
       learner_(job.learner),
       sharding_(learner_.train_samples(), job.workers(), job.options.batch, job.options.seed),
-      worker_(server::Worker::make(job.communicator, job.parameters, job.server)),
+      worker_(server::Worker::make(job.communicator, job.parameters, job.server, job.place)),
       reports_(job.communicator, kReportPort),
       starts_early_(job.options.overlap && job.options.clip_norm == 0),
       has_pushed_(job.parameters.size()) {}
@@ -65,6 +65,7 @@ void ServerWorker::join() {
   std::vector<std::span<float>> weights;
   for (std::size_t i = 0; i < job_.parameters.size(); ++i) weights.push_back(learner_.weights(i));
   worker_.join(weights);
+  if (is_newcomer()) return begin_at_the_others();
   const std::uint64_t version = worker_.version(0);
   for (gradient::ParameterId id = 0; id < job_.parameters.size(); ++id) {
     if (worker_.version(id) == version || !job_.options.checkpoint.resume) continue;
@@ -72,6 +73,17 @@ void ServerWorker::join() {
   }
   state_.steps = version * job_.every();
   if (job_.options.checkpoint.resume) restore();
+}
+
+// Others are in the middle of a step, and parameters of different versions. What the former worker had not delivered is
+// not here.
+void ServerWorker::begin_at_the_others() {
+  catch_up();
+  if (job_.options.on_message) {
+    job_.options.on_message(fmt::format("has the place of the worker of rank {}: goes on in epoch {}, step {} of it",
+                                        job_.place.rank, state_.steps / job_.steps_of_epoch + 1,
+                                        state_.steps % job_.steps_of_epoch));
+  }
 }
 
 // ---------------------------------------------------------------- a step
@@ -141,8 +153,14 @@ void ServerWorker::push(std::size_t parameter, std::span<const float> gradient) 
   has_pushed_[parameter] = true;
   if (worker_.version(id) >= job_.versions()) return;
   const auto started = Clock::now();
-  worker_.push(id, gradient);
+  worker_.push(id, gradient, weight());
   state_.start_seconds += seconds_since(started);
+}
+
+// A loss that does not say what it is the mean of counts as one prediction.
+double ServerWorker::weight() const {
+  const double predictions = learner_.predictions();
+  return job_.options.server.weighs_pushes && predictions > 0 ? predictions : 1;
 }
 
 void ServerWorker::push_all() {
@@ -160,7 +178,7 @@ void ServerWorker::push_all() {
 void ServerWorker::skip_rest() {
   for (std::size_t i = 0; i < job_.parameters.size(); ++i) {
     const auto id = static_cast<gradient::ParameterId>(i);
-    if (!has_pushed_[i] && worker_.version(id) < job_.versions()) worker_.skip(id);
+    if (!has_pushed_[i] && worker_.version(id) < job_.versions()) worker_.skip(id, weight());
   }
 }
 

@@ -23,15 +23,18 @@ class ServerWorker {
   TrainResult run();
 
  private:
-  int place() const { return job_.communicator.rank() - job_.server.servers; }
+  int place() const { return job_.place.rank - job_.server.servers; }
+  bool is_newcomer() const { return job_.options.server.place.has_value(); }
   void train();
   void join();
+  void begin_at_the_others();
   void step();
   void prepare_next();
   void pull(std::size_t parameter);
   void pull_all();
   void push(std::size_t parameter, std::span<const float> gradient);
   void push_all();
+  double weight() const;
   void skip_rest();
   void catch_up();
   template <class Work>

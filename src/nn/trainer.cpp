@@ -169,6 +169,7 @@ class ModuleLearner final : public Learner {
       const auto began = std::chrono::steady_clock::now();
       const Loss loss = forward(needed);
       const std::chrono::duration<double> forward_time = std::chrono::steady_clock::now() - began;
+      predictions_ = loss.count;
       ready_ = ready ? &ready : nullptr;
       loss.mean.backward();
       ready_ = nullptr;
@@ -177,6 +178,8 @@ class ModuleLearner final : public Learner {
       return verdict;
     });
   }
+
+  double predictions() const override { return predictions_; }
 
   std::span<const float> gradient(std::size_t parameter) override {
     torch::Tensor& gradient = tensors_[parameter].mutable_grad();
@@ -237,6 +240,7 @@ class ModuleLearner final : public Learner {
   std::multimap<const c10::StorageImpl*, std::size_t> places_;  // parameters may share a storage
   std::vector<unsigned> hooks_;
   Batch batch_;
+  double predictions_ = 0;
   const Ready* ready_ = nullptr;  // while back-propagation runs
 };
 

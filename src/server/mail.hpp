@@ -33,6 +33,11 @@ class Mail {
   /// The next letter or failure; none after `seconds`.
   Task<std::optional<Letter>> receive(double seconds);
 
+  /// For who waits at the port itself, from another thread: what came there, and the letters that are in order then.
+  DatagramPort& port() { return port_; }
+  void put(Datagram datagram) { sort(std::move(datagram)); }
+  std::optional<Letter> take();
+
   double now() const { return communicator_.engine()->transport().now(); }
 
  private:
@@ -45,7 +50,6 @@ class Mail {
   void sort(Datagram datagram);
   void sort(Letter letter);
   bool is_of_this_life(const Letter& letter);
-  std::optional<Letter> take();
 
   Communicator communicator_;
   DatagramPort port_;

@@ -11,6 +11,7 @@
 #include "gradient/accumulate.hpp"
 #include "gradient/checkpoint_files.hpp"
 #include "server/agreement.hpp"
+#include "server/branch.hpp"
 #include "server/held_tensor.hpp"
 #include "server/mail.hpp"
 #include "tulle/base/error.hpp"
@@ -20,6 +21,11 @@ namespace {
 
 // Whether a step still waits for a worker.
 enum class Presence { awaited, here, left, lost };
+
+// How soon the end of a job is seen that letters of newcomers bring about; they are handled beside the loop that waits.
+constexpr double kLookSeconds = 0.02;
+// Clocks and waits are rounded; so little before its end a deadline counts as over.
+constexpr double kDeadlineSlack = 1e-9;
 
 bool is_live(Presence presence) { return presence == Presence::awaited || presence == Presence::here; }
 
@@ -32,6 +38,7 @@ struct Progress {
 struct WorkerState {
   Presence presence = Presence::awaited;
   bool has_joined = false;
+  Branch* branch = nullptr;  ///< by which it writes; null: the job's own communicator
   std::map<ParameterId, Progress> progress;
 };
 
@@ -47,8 +54,11 @@ struct Server::State {
   bool is_worker(int rank) const { return rank >= options.servers; }
 
   Task<> serve();
-  void handle(Letter letter);
-  void on_join(const Letter& letter);
+  void handle(Branch* branch, Letter letter);
+  void handle(Branch& branch, Letter letter) noexcept;
+  void on_join(Branch* branch, const Letter& letter);
+  void adopt(const Communicator& group, const std::vector<int>& places);
+  Task<> end_branches();
   void on_push(const Letter& letter);
   void on_leave(const Letter& letter);
   void lose(int rank, const std::string& reason);
@@ -61,6 +71,7 @@ struct Server::State {
   bool is_enough(ParameterId parameter);
   bool is_everybody_in(const HeldTensor& tensor) const;
   double seconds_to_wait() const;
+  bool is_deadline_over() const { return mail.now() - heard_at >= options.deadline_seconds * (1 - kDeadlineSlack); }
   void settle();
   void settle(ParameterId parameter);
   void tell(int rank, ParameterId parameter);
@@ -85,7 +96,12 @@ struct Server::State {
   std::map<ParameterId, double> grace_ends;  ///< of open steps that have enough pushes, on the transport's clock
   std::map<std::uint64_t, gradient::SavedState> unfinished_checkpoints;  ///< by version
   bool is_serving = false;
+  bool expects_newcomers = false, is_over = false;
+  std::vector<int> arrivals;
+  std::exception_ptr failure;  ///< of handling a newcomer's letter
+  double heard_at = 0;
   Mail mail;
+  std::vector<std::unique_ptr<Branch>> branches;
 };
 
 Server::State::State(Communicator its_communicator, std::vector<Parameter> parameters, const Options& its_options,
@@ -111,7 +127,10 @@ Server::State::State(Communicator its_communicator, std::vector<Parameter> param
   }
 }
 
-Server::State::~State() { end_early("the server has ended before its workers"); }
+Server::State::~State() {
+  end_early("the server has ended before its workers");
+  branches.clear();  // their threads use the rest
+}
 
 HeldTensor& Server::State::held(ParameterId parameter) {
   const auto found = tensors.find(parameter);
@@ -126,28 +145,50 @@ HeldTensor& Server::State::held(ParameterId parameter) {
 
 Task<> Server::State::serve() {
   is_serving = true;
+  heard_at = mail.now();
   while (has_live_worker()) {
     Task<std::optional<Letter>> receiving = mail.receive(seconds_to_wait());
     std::optional<Letter> letter = co_await receiving;
-    if (letter) handle(std::move(*letter));
-    if (letter) continue;
-    if (grace_ends.empty()) give_up_waiting();
-    settle();
+    if (failure) std::rethrow_exception(failure);
+    if (letter) {
+      handle(nullptr, std::move(*letter));
+    } else if (!grace_ends.empty()) {
+      settle();
+    } else if (is_deadline_over()) {
+      give_up_waiting();
+    }
   }
   is_serving = false;
   require_somebody_left();
 }
 
-// What a worker does wrong is that worker's end, and not the server's.
-void Server::State::handle(Letter letter) {
+// Runs beside serve(), which throws what went wrong.
+void Server::State::handle(Branch& branch, Letter letter) noexcept {
+  if (is_over) return;
+  const std::optional<int> place = branch.place_of(letter.from);
+  if (!place) return;
+  letter.from = *place;
+  try {
+    handle(&branch, std::move(letter));
+  } catch (...) {
+    failure = std::current_exception();
+  }
+}
+
+// What a worker does wrong is that worker's end, and not the server's. What comes by another way than the worker's own
+// is of a process that had the place before, or would like to have it.
+void Server::State::handle(Branch* branch, Letter letter) {
   const int from = letter.from;
   if (!is_worker(from)) return;
+  heard_at = mail.now();
+  const bool joins = !letter.failure && letter.head.kind == LetterKind::join;
+  if (worker(from).branch != branch && !joins) return;
   if (letter.is_gone) return lose(from, letter.failure->what());
   if (letter.failure) return refuse(from, letter.failure->what());
-  if (worker(from).presence == Presence::lost && letter.head.kind != LetterKind::join) return;
+  if (worker(from).presence == Presence::lost && !joins) return;
   try {
     switch (letter.head.kind) {
-      case LetterKind::join: return on_join(letter);
+      case LetterKind::join: return on_join(branch, letter);
       case LetterKind::push: return on_push(letter);
       case LetterKind::leave: return on_leave(letter);
       default: throw Error(ErrorKind::bad_message, "letter field 'kind': is a server's");
@@ -158,16 +199,27 @@ void Server::State::handle(Letter letter) {
   }
 }
 
-void Server::State::on_join(const Letter& letter) {
-  const std::string difference = first_difference(description, text_of(letter.body));
-  if (!difference.empty()) return refuse(letter.from, "parameters or options differ: " + difference);
+void Server::State::on_join(Branch* branch, const Letter& letter) {
   WorkerState& joining = worker(letter.from);
+  if (joining.branch != branch && joining.presence != Presence::lost) {
+    Mail& way = branch != nullptr ? branch->mail() : mail;
+    way.send(branch != nullptr ? branch->rank_of(letter.from) : letter.from, {.kind = LetterKind::refusal},
+             body_of("another process has this worker's place"));
+    return;
+  }
+  joining.branch = branch;
+  const std::string difference = first_difference(description, text_of(letter.body));
+  if (!difference.empty()) {
+    joining.presence = Presence::awaited;  // so that it is told, and named
+    return refuse(letter.from, "parameters or options differ: " + difference);
+  }
+  if (branch != nullptr) arrivals.push_back(letter.from);
   if (joining.has_joined) {
     stats.restarts += 1;
     for (auto& [id, tensor] : tensors) tensor.forget(letter.from);
     grace_ends.clear();  // begins anew where enough pushes are left
   }
-  joining = {.presence = Presence::here, .has_joined = true, .progress = {}};
+  joining = {.presence = Presence::here, .has_joined = true, .branch = branch, .progress = {}};
   for (const ParameterId id : shard) send_model(letter.from, id);
 }
 
@@ -245,6 +297,29 @@ void Server::State::require_somebody_left() const {
       .with_peer(losses.back().rank);
 }
 
+// ---------------------------------------------------------------- newcomers
+
+// Where this server has not noticed yet that a worker is gone, another one has. Who comes when the job is over sees
+// that the group is gone.
+void Server::State::adopt(const Communicator& group, const std::vector<int>& places) {
+  if (is_over) return;
+  for (const int place : places) {
+    if (is_worker(place)) lose(place, "another process takes its place");
+  }
+  const auto take = [this](Branch& from, Letter letter) { handle(from, std::move(letter)); };
+  branches.push_back(std::make_unique<Branch>(communicator, group, options.port, options.servers, places, take));
+}
+
+// Their threads wait for programs on the engine that runs this one, and cannot be waited for.
+Task<> Server::State::end_branches() {
+  is_over = true;
+  for (const auto& branch : branches) branch->stop();
+  while (!std::ranges::all_of(branches, [](const auto& branch) { return branch->is_done(); })) {
+    Task<std::optional<Letter>> pausing = mail.receive(kLookSeconds);
+    co_await pausing;
+  }
+}
+
 // ---------------------------------------------------------------- steps
 
 bool Server::State::has_live_worker() const { return std::ranges::any_of(workers, is_live, &WorkerState::presence); }
@@ -261,7 +336,8 @@ bool Server::State::is_enough(ParameterId parameter) {
 
 // Until a step's grace ends, where one has begun.
 double Server::State::seconds_to_wait() const {
-  double end = mail.now() + options.deadline_seconds;
+  double end = heard_at + options.deadline_seconds;
+  if (expects_newcomers) end = std::min(end, mail.now() + kLookSeconds);
   for (const auto& [parameter, grace_end] : grace_ends) end = std::min(end, grace_end);
   return std::max(0.0, end - mail.now());
 }
@@ -334,7 +410,9 @@ void Server::State::send_model(int rank, ParameterId parameter) {
 }
 
 void Server::State::send(int rank, LetterHead head, const Body& body) {
-  stats.bytes_sent += mail.send(rank, std::move(head), body);
+  Branch* const branch = worker(rank).branch;
+  stats.bytes_sent += branch != nullptr ? branch->mail().send(branch->rank_of(rank), std::move(head), body)
+                                        : mail.send(rank, std::move(head), body);
 }
 
 void Server::State::charge(const KernelReport& work) const {
@@ -396,6 +474,7 @@ Server Server::make(Communicator communicator, std::vector<Parameter> parameters
   return Server(std::make_unique<State>(std::move(communicator), std::move(parameters), options, server_options));
 }
 
+int Server::ranks() const { return state_->communicator.size(); }
 std::span<const ParameterId> Server::shard() const { return state_->shard; }
 
 void Server::set_weights(ParameterId parameter, std::span<const float> weights) {
@@ -415,13 +494,17 @@ std::span<const float> Server::velocity(ParameterId parameter) const { return st
 std::uint64_t Server::version(ParameterId parameter) const { return state_->held(parameter).version(); }
 
 Task<> Server::await_run() {
+  std::exception_ptr failure;
   try {
     Task<> serving = state_->serve();
     co_await serving;
   } catch (const std::exception& error) {
     state_->end_early(error.what());
-    throw;
+    failure = std::current_exception();
   }
+  Task<> ending = state_->end_branches();
+  co_await ending;
+  if (failure) std::rethrow_exception(failure);
 }
 
 void Server::run() {
@@ -435,6 +518,36 @@ ServerStats Server::stats() const {
   return stats;
 }
 std::span<const Loss> Server::losses() const { return state_->losses; }
+bool Server::is_lost(int rank) const { return state_->worker(rank).presence == Presence::lost; }
+std::span<const int> Server::arrivals() const { return state_->arrivals; }
+
+namespace {
+
+// A copy for this thread, which is not the one that serves.
+void run_beside(Communicator communicator, Task<> task) { run_task(communicator, task); }
+
+}  // namespace
+
+void Server::expect_newcomers() { state_->expects_newcomers = true; }
+
+std::vector<int> Server::vacancies() {
+  std::vector<int> ranks;
+  run_beside(state_->communicator, [](const State& state, std::vector<int>& lost) -> Task<> {
+    for (std::size_t i = 0; i < state.workers.size(); ++i) {
+      if (state.workers[i].presence == Presence::lost) lost.push_back(state.options.servers + static_cast<int>(i));
+    }
+    co_return;
+  }(*state_, ranks));
+  return ranks;
+}
+
+void Server::adopt(Communicator group, std::vector<int> places) {
+  run_beside(state_->communicator,
+             [](State& state, const Communicator& joined, const std::vector<int>& given) -> Task<> {
+               state.adopt(joined, given);
+               co_return;
+             }(*state_, group, places));
+}
 
 void Server::save_checkpoint(const std::string& path) const {
   gradient::SavedState state = state_->empty_state();

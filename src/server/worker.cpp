@@ -43,7 +43,8 @@ struct PushedTensor {
 }  // namespace
 
 struct Worker::State {
-  State(Communicator its_communicator, std::vector<Parameter> its_parameters, const Options& its_options);
+  State(Communicator its_communicator, std::vector<Parameter> its_parameters, const Options& its_options,
+        const Place& its_place);
   ~State();
   void end_early(const std::string& reason) noexcept;
 
@@ -55,7 +56,7 @@ struct Worker::State {
   Task<> join(std::vector<std::span<float>> weights);
   bool has_model(int server) const;
   void push(ParameterId parameter, std::span<const float> gradient, double weight);
-  void skip(ParameterId parameter);
+  void skip(ParameterId parameter, double weight);
   bool is_due(PushedTensor& tensor);
   void send_push(ParameterId parameter, CodedChange change, double weight);
   Task<> pull(ParameterId parameter, std::span<float> weights);
@@ -77,6 +78,7 @@ struct Worker::State {
   PoolVector<float> error_with_pending(const PushedTensor& tensor) const;
 
   Communicator communicator;
+  Place place;
   Options options;
   std::vector<Parameter> parameters;
   std::vector<PushedTensor> tensors;
@@ -87,8 +89,10 @@ struct Worker::State {
   Mail mail;
 };
 
-Worker::State::State(Communicator its_communicator, std::vector<Parameter> its_parameters, const Options& its_options)
+Worker::State::State(Communicator its_communicator, std::vector<Parameter> its_parameters, const Options& its_options,
+                     const Place& its_place)
     : communicator(std::move(its_communicator)),
+      place(its_place),
       options(its_options),
       parameters(std::move(its_parameters)),
       goodbyes(static_cast<std::size_t>(options.servers)),
@@ -98,7 +102,7 @@ Worker::State::State(Communicator its_communicator, std::vector<Parameter> its_p
   for (ParameterId id = 0; id < parameters.size(); ++id) {
     const CompressionContext context(options.push, parameters[id],
                                      {.seed = options.seed,
-                                      .rank = static_cast<std::uint64_t>(communicator.rank()),
+                                      .rank = static_cast<std::uint64_t>(place.rank),
                                       .position = id,
                                       .threads = options.threads,
                                       .holds = options.push.every > 1,
@@ -199,18 +203,18 @@ void Worker::State::push(ParameterId parameter, std::span<const float> gradient,
 }
 
 // What was held for local steps goes out all the same.
-void Worker::State::skip(ParameterId parameter) {
+void Worker::State::skip(ParameterId parameter, double weight) {
   require_usable();
   PushedTensor& pushed = tensor(parameter);
   require_settled(pushed);
   if (!is_due(pushed)) return;
   if (options.push.every > 1) {
     const PoolVector<float> zeros(pushed.parameter.size);
-    return send_push(parameter, pushed.context.compress(zeros, pushed.steps), 1);
+    return send_push(parameter, pushed.context.compress(zeros, pushed.steps), weight);
   }
   CodedChange nothing{.frame = {}, .decoded = AnyStream::empty(ValueType::f32, pushed.parameter.size)};
   encode_frame(nothing.decoded, {.sequence = pushed.steps}, {}, nothing.frame);
-  send_push(parameter, std::move(nothing), 1);
+  send_push(parameter, std::move(nothing), weight);
 }
 
 bool Worker::State::is_due(PushedTensor& tensor) {
@@ -305,7 +309,7 @@ void Worker::State::handle(Letter letter) {
 }
 
 void Worker::State::fail(const Error& error) {
-  failure = error.at_rank(communicator.rank());
+  failure = error.at_rank(place.rank);
   throw *failure;
 }
 
@@ -353,7 +357,7 @@ void Worker::State::apply_model(const PushedTensor& tensor, const Letter& letter
 
 // No step that comes can take a push of a model so old.
 void Worker::State::settle(PushedTensor& tensor, std::span<const AcceptedPush> accepted) {
-  const auto me = static_cast<std::uint64_t>(communicator.rank());
+  const auto me = static_cast<std::uint64_t>(place.rank);
   stats.accepted += std::erase_if(tensor.pending, [&](const PendingPush& push) {
     return std::ranges::find(accepted, AcceptedPush{me, push.number}) != accepted.end();
   });
@@ -367,7 +371,7 @@ void Worker::State::settle(PushedTensor& tensor, std::span<const AcceptedPush> a
 // What arrived cannot be applied without the weights, but it tells which pushes it will settle.
 std::size_t Worker::State::unsettled_after_arrived(const PushedTensor& tensor) const {
   const std::uint64_t newest = tensor.arrived.empty() ? tensor.version : tensor.arrived.back().head.version;
-  const auto me = static_cast<std::uint64_t>(communicator.rank());
+  const auto me = static_cast<std::uint64_t>(place.rank);
   const auto is_open = [&](const PendingPush& push) {
     const auto accepts = [&](const Letter& letter) {
       return std::ranges::find(letter.head.accepted, AcceptedPush{me, push.number}) != letter.head.accepted.end();
@@ -398,14 +402,16 @@ Worker::Worker(Worker&&) noexcept = default;
 Worker& Worker::operator=(Worker&&) noexcept = default;
 Worker::~Worker() = default;
 
-Worker Worker::make(Communicator communicator, std::vector<Parameter> parameters, const Options& options) {
-  validate(options, communicator.size());
+Worker Worker::make(Communicator communicator, std::vector<Parameter> parameters, const Options& options,
+                    std::optional<Place> place) {
+  const Place its_place = place.value_or(Place{communicator.rank(), communicator.size()});
+  validate(options, its_place.ranks);
   require_parameters(parameters);
-  if (communicator.rank() < options.servers) {
+  if (std::min(communicator.rank(), its_place.rank) < options.servers) {
     throw Error(ErrorKind::bad_input,
-                fmt::format("rank {} is a server: the first {} ranks are", communicator.rank(), options.servers));
+                fmt::format("rank {} is a server: the first {} ranks are", its_place.rank, options.servers));
   }
-  return Worker(std::make_unique<State>(std::move(communicator), std::move(parameters), options));
+  return Worker(std::make_unique<State>(std::move(communicator), std::move(parameters), options, its_place));
 }
 
 std::span<const Parameter> Worker::parameters() const { return state_->parameters; }
@@ -419,7 +425,7 @@ void Worker::join(std::span<const std::span<float>> weights) {
 void Worker::push(ParameterId parameter, std::span<const float> gradient, double weight) {
   state_->push(parameter, gradient, weight);
 }
-void Worker::skip(ParameterId parameter) { state_->skip(parameter); }
+void Worker::skip(ParameterId parameter, double weight) { state_->skip(parameter, weight); }
 
 bool Worker::test(ParameterId parameter) {
   state_->communicator.engine()->progress();
@@ -452,8 +458,8 @@ const WorkerStats& Worker::stats() const { return state_->stats; }
 
 Buffer Worker::save_state() const {
   gradient::SavedState saved;
-  saved.rank = static_cast<std::uint64_t>(state_->communicator.rank());
-  saved.ranks = static_cast<std::uint64_t>(state_->communicator.size());
+  saved.rank = static_cast<std::uint64_t>(state_->place.rank);
+  saved.ranks = static_cast<std::uint64_t>(state_->place.ranks);
   saved.recipe = gradient::to_string(state_->options.push);
   for (const PushedTensor& tensor : state_->tensors) {
     gradient::SavedParameter parameter{

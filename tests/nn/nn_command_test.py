@@ -1,12 +1,17 @@
 """tulle train nn as its users run it: train, compare, interrupt and resume, on threads, MPI and TCP."""
+import contextlib
+import itertools
 import json
 import os
+import re
 import shlex
 import signal
+import socket
 import struct
 import subprocess
 import tempfile
 import threading
+import time
 import unittest
 
 TULLE = os.environ["TULLE"]
@@ -15,6 +20,15 @@ MPIRUN = shlex.split(os.environ.get("TULLE_MPIRUN", ""))
 
 def run(*arguments, launcher=()):
     return subprocess.run([*launcher, TULLE, *arguments], capture_output=True, text=True, timeout=120)
+
+
+def free_port():
+    """A port that nobody has, below those that the system hands out by itself: so it stays free until it is used."""
+    for number in itertools.count(31 * os.getpid()):
+        port = 20_000 + number % 12_000
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def write_idx(path, shape, values):
@@ -120,6 +134,64 @@ class TrainNn(unittest.TestCase):
             for field in "loss", "accuracy", "bytes_sent", "pushed":
                 self.assertEqual(found[field], expected[field], field)
 
+    def start(self, *flags, rank=None, size=4, port=None):
+        """A process of a job that no launcher has started."""
+        environment = dict(os.environ, PYTHONUNBUFFERED="1")
+        if rank is not None:
+            environment.update(TULLE_RANK=str(rank), TULLE_SIZE=str(size), TULLE_ADDRESS=f"127.0.0.1:{port}")
+        with open(self.path(f"output.{rank}"), "w") as output:
+            job = subprocess.Popen([TULLE, "train", "nn", "--data", self.holder.name, "--hidden", "32", "--batch", "8",
+                                    "--rate", "0.02", "--server", "1", "--recipe", "one_bit", *flags], stdout=output,
+                                   stderr=subprocess.STDOUT, env=environment)
+        self.addCleanup(lambda: (job.kill(), job.wait()))
+        return job
+
+    def wait_for(self, name, pattern, jobs):
+        """A match in what a process has printed or written, as long as all live that should."""
+        while True:
+            text = ""
+            if os.path.exists(self.path(name)):
+                with open(self.path(name)) as file:
+                    text = file.read()
+            found = re.search(pattern, text)
+            if found:
+                return found
+            for job in jobs:
+                self.assertIsNone(job.poll(), text)
+            time.sleep(0.02)
+
+    def test_a_new_process_takes_a_killed_workers_place(self):
+        port = free_port()
+        flags = ("--epochs", "1000000", "--door", "127.0.0.1:0")
+        server, first, victim, last = jobs = [
+            self.start(*flags, *(("--json", self.path("epochs")) if rank == 0 else ()), rank=rank, port=port)
+            for rank in range(4)]
+        ends_a_hang = threading.Timer(300, lambda: [job.kill() for job in jobs])
+        ends_a_hang.start()
+        self.addCleanup(ends_a_hang.cancel)
+        door = self.wait_for("output.0", r"place can be taken at port (\d+)\n", jobs).group(1)
+        self.wait_for("epochs", r'"epoch":2,', jobs)
+        victim.kill()
+        living = [server, first, last]
+        self.wait_for("output.0", r"the worker of rank 2 is lost.*\n", living)
+        first.send_signal(signal.SIGSTOP)  # the others wait for it, and use no processor while the newcomer starts
+        newcomer = self.start("--epochs", "1000000", "--join", f"127.0.0.1:{door}")
+        living.append(newcomer)
+        jobs.append(newcomer)
+        self.wait_for("output.None", r"has the place of the worker of rank 2: goes on in epoch \d+, step \d+", living)
+        self.wait_for("output.0", r"a new process has the place of the worker of rank 2\n", living)
+        first.send_signal(signal.SIGCONT)
+        with open(self.path("epochs")) as lines:
+            before = lines.read().count("\n")
+        self.wait_for("epochs", r"(.*\n){%d}" % (before + 3), living)
+        for worker in (first, last, newcomer):
+            worker.send_signal(signal.SIGINT)
+        self.assertEqual([job.wait() for job in (server, newcomer)], [130, 130])
+        epochs = self.epochs("epochs")
+        self.assertEqual([line["epoch"] for line in epochs], list(range(1, len(epochs) + 1)))
+        self.assertEqual([line["reported"] for line in (epochs[0], epochs[before + 2])], [3, 3])
+        self.assertGreater(epochs[-1]["accuracy"], 0.9)
+
     def test_what_does_not_go_with_a_parameter_server_is_told(self):
         server = ("--server", "1", "--workers", "2")
         for flags, words in {(*server, "--optimizer", "adamw"): ["--optimizer", "SGD"],
@@ -130,6 +202,9 @@ class TrainNn(unittest.TestCase):
                              (*server, "--patience", "2"): ["--patience"],
                              (*server, "--batch-norm", "average"): ["--batch-norm", "its own"],
                              ("--workers", "2"): ["--workers", "--server 1"],
+                             (*server, "--door", "0"): ["--door", "TCP"],
+                             (*server, "--join", "a:1", "--compare", "dense", "--compare", "int8"): ["--join", "--compare"],
+                             ("--token-weights",): ["--token-weights", "--server 1"],
                              ("--staleness", "1"): ["--staleness", "--server 1"],
                              ("--server", "0"): ["--server"]}.items():
             refused = self.train(*flags)

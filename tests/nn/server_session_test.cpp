@@ -1,13 +1,18 @@
 // Trainings with a parameter server, without torch.
 #include "nn/server_session.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <filesystem>
+#include <fstream>
 #include <latch>
 #include <mutex>
+#include <sstream>
+#include <thread>
 
 #include "comm_tcp/processes.hpp"
 #include "linear/scratch.hpp"
@@ -15,6 +20,7 @@
 #include "nn/session.hpp"
 #include "tulle/comm/tcp.hpp"
 #include "tulle/comm/threads.hpp"
+#include "tulle/server/reception.hpp"
 
 namespace tulle::nn {
 namespace {
@@ -224,6 +230,82 @@ TEST(ServerSession, OnTcpAKilledWorkerIsNamedAndTheJobGoesOn) {
   EXPECT_EQ(testing::run_processes(4, 60, body), (std::vector<int>{0, 0, -SIGKILL, 0}));
 }
 
+// Who was there from the beginning waits in its fourth step for the newcomer.
+std::string run_with_newcomer(int rank, const std::string& directory) {
+  const std::string port = directory + "/port", joined = directory + "/joined";
+  const auto wait_for = [](const std::string& path) {
+    while (!std::filesystem::exists(path)) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  };
+  TrainerOptions options = exact_steps(2, "three_lc");
+  options.epochs = 3;
+  options.server.servers = 2;
+  options.server.door = DoorOptions{.host = "127.0.0.1"};
+  LinearLearner learner;
+  std::optional<Communicator> communicator;
+  if (rank < 4) {
+    communicator = connect(*directory_rendezvous({.path = directory, .rank = rank, .size = 4}));
+    options.on_message = [&](const std::string& message) {
+      const std::size_t at = message.find("at port ");
+      if (at == std::string::npos) return;
+      std::ofstream(port + ".next") << message.substr(at + 8);
+      std::filesystem::rename(port + ".next", port);
+    };
+    learner.before_back = [&](int step) {
+      if (step == 4 && rank == 3) raise(SIGKILL);
+      if (step == 4) wait_for(joined);
+    };
+  } else {
+    wait_for(port);
+    std::uint16_t number = 0;
+    std::ifstream(port) >> number;
+    const server::TakenPlace taken = server::take_place({.host = "127.0.0.1", .port = number});
+    communicator = taken.communicator;
+    options.server.place = taken.place;
+    learner.before_back = [&](int) { std::ofstream(joined) << "\n"; };
+  }
+  const TrainResult result = ServerSession(*communicator, learner, options).train();
+  if (rank > 1) {
+    std::ofstream weights(fmt::format("{}/weights.{}", directory, rank));
+    for (const float weight : learner.all()) weights << weight << ' ';
+  }
+  if (rank == 4) return learner.steps >= 9 && learner.steps < 12 ? "" : "a newcomer's number of steps is wrong";
+  if (rank > 0) return "";
+  if (result.losses.size() != 1 || !contains(result.losses[0], "rank 3: ")) return "the victim was not named";
+  return result.epochs.size() == 3 && result.epochs.back().workers == 2 ? "" : "the newcomer did not report";
+}
+
+TEST(ServerSession, OnTcpANewProcessTakesAKilledWorkersPlace) {
+  const testing::TemporaryDirectory directory;
+  const auto body = [&](int rank) { return run_with_newcomer(rank, directory.path()); };
+  ASSERT_EQ(testing::run_processes(5, 120, body), (std::vector<int>{0, 0, 0, -SIGKILL, 0}));
+  const auto weights_of = [&](int rank) {
+    std::ostringstream text;
+    text << std::ifstream(fmt::format("{}/weights.{}", directory.path(), rank)).rdbuf();
+    return text.str();
+  };
+  EXPECT_FALSE(weights_of(2).empty());
+  EXPECT_EQ(weights_of(2), weights_of(4));
+}
+
+// Sentences have more words on one worker than on the other: only words that count alike give the whole batch's step.
+TEST(ServerSession, PushesByTheirPredictionsAreOneProcessWithTheWholeBatch) {
+  const auto prepare = [](LinearLearner& learner, int) { learner.is_uneven = true; };
+  TrainerOptions options = exact_steps(1, "dense");
+  const std::vector<float> whole = trained(1, options, prepare).weights[0];
+  options = exact_steps(2, "dense");
+  const auto distance = [&](const std::vector<float>& weights) {
+    float largest = 0;
+    for (std::size_t i = 0; i < whole.size(); ++i) largest = std::max(largest, std::abs(weights[i] - whole[i]));
+    return largest;
+  };
+  EXPECT_GT(distance(trained(2, options, prepare).weights[0]), 1e-3f);
+  options.server.weighs_pushes = true;
+  for (const bool overlap : {true, false}) {
+    options.overlap = overlap;
+    EXPECT_LT(distance(trained(2, options, prepare).weights[0]), 1e-5f) << overlap;
+  }
+}
+
 TEST(ServerSession, AJobThatLostAllItsWorkersGoesOnFromItsCheckpointBitForBit) {
   for (const char* const recipe : {"dense", "three_lc:s=1.75", "sparse5|dense_below:0", "three_value_stochastic"}) {
     for (const int servers : {1, 2}) {
@@ -318,6 +400,13 @@ TEST(ServerSession, WhatDoesNotGoWithAServerIsNamed) {
     expect([](TrainerOptions& options) { options.optimizer = {.momentum = 0.5, .nesterov = true}; }, "nesterov");
     expect([](TrainerOptions& options) { options.patience = 2; }, "patience");
     expect([](TrainerOptions& options) { options.server.servers = 2; }, "and a worker");
+    expect(
+        [](TrainerOptions& options) {
+          options.server.weighs_pushes = true;
+          options.recipe = gradient::parse_recipe("local2");
+        },
+        "weighs_pushes");
+    expect([](TrainerOptions& options) { options.server.door = DoorOptions{}; }, "a door is for TCP");
     expect([](TrainerOptions& options) { options.server.servers = 3; }, "3 servers for 2 parameters");
     expect([](TrainerOptions& options) { options.server.backup = 1; }, "1 backup workers of 1");
     expect([](TrainerOptions& options) { options.recipe = gradient::parse_recipe("spardl:1%"); }, "spardl");

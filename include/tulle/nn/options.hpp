@@ -8,10 +8,12 @@
 #include <string_view>
 #include <vector>
 
+#include "tulle/comm/admission.hpp"
 #include "tulle/gradient/recipe.hpp"
 #include "tulle/gradient/step_log.hpp"
 #include "tulle/gradient/synchronizer.hpp"
 #include "tulle/gradient/training_trace.hpp"
+#include "tulle/server/options.hpp"
 
 #pragma GCC visibility push(default)
 namespace tulle::nn {
@@ -74,7 +76,12 @@ struct ServerUse {
   double grace_seconds = 0;     ///< it waits so long for them, once the others are in
   std::uint64_t staleness = 0;  ///< how many versions old the model may be that a gradient is of
   std::optional<gradient::Recipe> pull = {};
+  bool weighs_pushes = false;     ///< a gradient counts by the predictions that it is of, such as words; else equally
   double deadline_seconds = 300;  ///< how long a worker waits for an answer, and a server for any worker
+  /// Rank 0 lets in processes there that take the places of workers that were lost; on TCP. Set on all ranks or none.
+  std::optional<DoorOptions> door = {};
+  /// Of a process that was let in; its communicator is what server::take_place() gave.
+  std::optional<server::Place> place = {};
 };
 
 /// How good a network is on samples that were not trained on.

@@ -45,6 +45,12 @@ struct Options {
   int threads = 1;                  ///< of selecting and coding; 0: all that there are
 };
 
+/// Who a process is in the job. One that came later, to a lost worker's place, has another number in its communicator.
+struct Place {
+  int rank = 0;
+  int ranks = 0;  ///< of the job
+};
+
 /// Throws bad_input naming what is out of bounds for `ranks` ranks, or what a recipe has that does not fit.
 void validate(const Options& options, int ranks);
 

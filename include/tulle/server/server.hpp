@@ -7,9 +7,10 @@
 // Every parameter has steps of its own. One ends when the pushes of all workers but `backup` are in, or of all that are
 // left; what comes later is dropped and counted, and its worker is told. The *model* is what workers hold: what a
 // pull's coding lost is not part of it but of the error buffer, and comes with later pulls. A worker that joins again,
-// because it was restarted, gets the whole model; what it had pushed to a step that is still open is withdrawn.
+// because it was restarted, gets the whole model; what it had pushed to a step that is still open is withdrawn. So does
+// a new process that takes a lost worker's place: see reception.hpp.
 //
-// Threads: one at a time. Programs (coroutines) use the functions that begin with `await`.
+// Threads: one at a time, except what says otherwise. Programs (coroutines) use the functions that begin with `await`.
 // Failure: a worker that is gone, that breaks the rules or that differs in its options is refused and named in
 // losses(), and the others go on. Where no worker is left that left in order, run() throws peer_failed. A server that
 // ends early tells its workers.
@@ -46,7 +47,7 @@ struct ServerStats {
   std::uint64_t bytes_received = 0;
   std::uint64_t bytes_sent = 0;
   std::uint64_t checkpoints = 0;
-  std::uint64_t restarts = 0;  ///< workers that joined again
+  std::uint64_t restarts = 0;  ///< workers that joined again, and processes that took a lost worker's place
 };
 
 /// A worker that is gone, and how.
@@ -67,6 +68,8 @@ class Server {
   Server& operator=(Server&&) noexcept;
   ~Server();
 
+  /// Of the job: servers and workers.
+  int ranks() const;
   /// The parameters that this server holds.
   std::span<const ParameterId> shard() const;
   /// Zeros until set. REQUIRES: of this shard, as for all that follow; the right size; before run().
@@ -86,6 +89,19 @@ class Server {
 
   ServerStats stats() const;
   std::span<const Loss> losses() const;
+  /// True while the worker of that rank is lost and nobody has taken its place. REQUIRES: it is a worker's.
+  bool is_lost(int rank) const;
+  /// Places that processes have taken which came later, by rank, in the order in which they joined.
+  std::span<const int> arrivals() const;
+
+  /// From now on run() looks for what adopt() brings. REQUIRES: before run().
+  void expect_newcomers();
+  /// The ranks of workers that are lost. From any thread beside run(), but not inside a program.
+  std::vector<int> vacancies();
+  /// Rank `servers + i` of `group` may join in the place of the worker of rank `places[i]`; 0: it has none. The group
+  /// has all servers, with the numbers that they have in the job, and the newcomers after them. What the former
+  /// holder still sends is thrown away. From any thread beside run(), but not inside a program.
+  void adopt(Communicator group, std::vector<int> places);
 
   /// Weights, velocities, error buffers and versions, in one file that appears whole or not at all. Throws system.
   void save_checkpoint(const std::string& path) const;

@@ -18,6 +18,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -42,8 +43,10 @@ struct WorkerStats {
 class Worker {
  public:
   /// Not collective, and sends nothing. From here on the communicator tells its datagram ports of members that die.
-  /// Throws bad_input as Server::make() does, and where this rank is a server.
-  static Worker make(Communicator communicator, std::vector<Parameter> parameters, const Options& options);
+  /// Throws bad_input as Server::make() does, and where this rank is a server. `place` is what take_place() gave a
+  /// process that came later; unset: the communicator's rank.
+  static Worker make(Communicator communicator, std::vector<Parameter> parameters, const Options& options,
+                     std::optional<Place> place = {});
   Worker(Worker&&) noexcept;
   Worker& operator=(Worker&&) noexcept;
   ~Worker();
@@ -59,8 +62,8 @@ class Worker {
   /// gradient is of; where all have the same it is the plain mean. Throws bad_input where sizes differ, where a value
   /// is not finite or the weight is not above 0 (then nothing has changed), and where the last push waits for its pull.
   void push(ParameterId parameter, std::span<const float> gradient, double weight = 1);
-  /// This worker has no gradient for the parameter in this step. The servers count that as zeros.
-  void skip(ParameterId parameter);
+  /// This worker has no gradient for the parameter in this step. The servers count that as zeros of that weight.
+  void skip(ParameterId parameter, double weight = 1);
 
   /// True when pull() would not wait. Makes some progress. Not inside a program.
   bool test(ParameterId parameter);

@@ -12,6 +12,7 @@
 #include "cli/common/print.hpp"
 #include "cli/nn/nn_report.hpp"
 #include "tulle/comm/control.hpp"
+#include "tulle/server/reception.hpp"
 
 namespace tulle::cli {
 namespace {
@@ -86,6 +87,15 @@ void write_trace(const NnFlags& flags, const NnRun& run, gradient::TrainingTrace
   file.commit();
 }
 
+nn::TrainerOptions options_of(const NnFlags& flags, const NamedRecipe& recipe) {
+  nn::TrainerOptions options = flags.train;
+  options.recipe = recipe.recipe;
+  options.optimizer = optimizer_for(flags, recipe.recipe);
+  options.rate = rate_for(flags, recipe.recipe);
+  options.stop_requested = is_interrupted;
+  return options;
+}
+
 NnRun train_once(Communicator& world, const NnFlags& flags, const std::shared_ptr<const nn::DataSet>& data,
                  const NamedRecipe& recipe, JsonLines* json) {
   Communicator communicator = world.split(0);  // what one recipe's sums taught is not another's
@@ -94,11 +104,7 @@ NnRun train_once(Communicator& world, const NnFlags& flags, const std::shared_pt
             .transport = std::string(communicator.engine()->transport().name())};
   NnScreen screen(flags, run, json);
   if (communicator.rank() == 0) screen.begin(*data);
-  nn::TrainerOptions options = flags.train;
-  options.recipe = recipe.recipe;
-  options.optimizer = optimizer_for(flags, recipe.recipe);
-  options.rate = rate_for(flags, recipe.recipe);
-  options.stop_requested = is_interrupted;
+  nn::TrainerOptions options = options_of(flags, recipe);
   options.on_epoch = [&](const nn::EpochMetrics& metrics) { screen.epoch(metrics); };
   options.on_step = [&](std::uint64_t done, std::uint64_t all) { screen.step(done, all); };
   options.on_message = [&](const std::string& message) { screen.tell(message); };
@@ -143,6 +149,19 @@ int train_rank(Communicator communicator, const NnFlags& flags, SharedData& shar
   return runs.back().result.was_stopped ? 130 : 0;
 }
 
+// A process that comes later. What it does is told by rank 0 of the job.
+int train_newcomer(const NnFlags& flags) {
+  SharedData shared;
+  const std::shared_ptr<const nn::DataSet> data = shared.open(flags);
+  const auto [communicator, place] = server::take_place(*flags.join);
+  if (flags.launch.progress_thread) communicator.engine()->start_progress_thread();
+  nn::TrainerOptions options = options_of(flags, flags.recipes.front());
+  options.server.place = place;
+  options.on_message = [](const std::string& message) { print(message + "\n"); };
+  const nn::TrainResult result = nn::train(communicator, flags.network, data, options);
+  return result.was_stopped ? 130 : 0;
+}
+
 constexpr const char* kExamples = R"(Examples:
   tulle train nn --model mlp --data fashion-mnist --recipe topk:1% --ranks 4 --epochs 1 --json epochs.jsonl
   tulle train nn --compare dense --compare 'topk:16/512|qsgd:4' --compare redsync:1% --epochs 3
@@ -150,6 +169,7 @@ constexpr const char* kExamples = R"(Examples:
   tulle run -n 4 -- tulle train nn --model lstm --data wikitext --recipe redsync:0.1%
   tulle train nn --server 1 --workers 4 --backup 1 --recipe three_lc:s=1.75
   tulle run -n 5 -- tulle train nn --server 1 --recipe int8 --checkpoint run --resume
+  tulle train nn --server 1 --recipe int8 --join node0:30500
 )";
 
 }  // namespace
@@ -170,6 +190,7 @@ void add_nn_command(CLI::App& parent, Action& action) {
     if (flags->trace_path) told_by("--trace", [&] { require_writable(*flags->trace_path); });
     action = [flags, json] {
       catch_interrupts();
+      if (flags->join) return guarded([&] { return train_newcomer(*flags); });
       SharedData shared;
       return launch_ranks(flags->launch, [&](Communicator communicator) {
         return train_rank(std::move(communicator), *flags, shared, json.get());

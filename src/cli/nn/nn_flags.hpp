@@ -26,7 +26,8 @@ struct NnFlags {
   std::optional<std::string> json_path, trace_path;
   bool shows_report = false;
   LaunchOptions launch;
-  std::optional<int> workers;  ///< of a parameter server, where they are said
+  std::optional<int> workers;       ///< of a parameter server, where they are said
+  std::optional<JoinOptions> join;  ///< where this process waits for a lost worker's place
 
   // As they were typed, until finish().
   std::optional<NamedRecipe> recipe;
@@ -45,7 +46,7 @@ void finish(NnFlags& flags, const Job& job);
 /// do, and 3LC's momentum where a parameter server codes with an s above 1.
 nn::OptimizerOptions optimizer_for(const NnFlags& flags, const gradient::Recipe& recipe);
 /// --rate, or what is usual for the network with this recipe: momentum, wherever it is, makes steps longer by 1/(1 −
-/// μ), and the usual rate smaller by as much.
+/// μ), and the usual rate smaller by as much; by half of that where the recipe masks it.
 double rate_for(const NnFlags& flags, const gradient::Recipe& recipe);
 /// The networks and what they take, for the help.
 std::string model_list();

@@ -51,6 +51,15 @@ std::size_t select_bucket(const BucketSpec& spec, std::span<const V> values, std
   return keep_some(few, spec.k, spec.random.at(bucket), scratch);
 }
 
+// While the bucket is in the cache.
+template <class K>
+void clear_bucket(const DenseInput& input, std::uint64_t first, const K* positions, std::size_t count) {
+  visit_bits(input.type, [&]<class Bits>() {
+    auto* const residual = reinterpret_cast<Bits*>(input.residual) + first;
+    for (std::size_t i = 0; i < count; ++i) residual[positions[i]] = 0;
+  });
+}
+
 template <class V, class I>
 void select_part(const DenseInput& input, const BucketSpec& spec, Range part, Survivors<V, I>& survivors) {
   TileReader<V> reader(input, spec.size);
@@ -65,6 +74,7 @@ void select_part(const DenseInput& input, const BucketSpec& spec, Range part, Su
       room.values[i] = values[scratch.positions[i]];
     }
     survivors.add(found);
+    if (input.residual != nullptr) clear_bucket(input, first, scratch.positions.data(), found);
   }
 }
 
@@ -81,8 +91,13 @@ Selection bucketed_top_k(const DenseInput& input, const SelectOptions& options) 
     return run_parts<V, I>(input, size, (count / size + 1) * k,
                            [&](Range part, Survivors<V, I>& survivors) { select_part(input, spec, part, survivors); });
   });
-  const AnyStream selected = admit_non_finite(input, found, options.non_finite);
-  return taken(input, selected, 0, selected.nnz());
+  try {
+    const AnyStream selected = admit_non_finite(input, found, options.non_finite);
+    return {convert(selected, input.type), 0, selected.nnz()};
+  } catch (...) {
+    if (input.residual != nullptr) put_back(input, found);
+    throw;
+  }
 }
 
 }  // namespace tulle

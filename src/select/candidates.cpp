@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "select/kth_largest.hpp"
 #include "select/non_finite.hpp"
@@ -41,8 +42,9 @@ Guess guess_at(const KeySample& sample, std::size_t rank, std::uint64_t count) {
 // Stored values of V, 16-bit ones too, in the compute type C.
 template <class V, class C>
 C value_at(const DenseInput& input, std::uint64_t i) {
-  const auto value = static_cast<C>(reinterpret_cast<const V*>(input.values)[i]);
+  auto value = static_cast<C>(reinterpret_cast<const V*>(input.values)[i]);
   if (input.addend == nullptr) return value;
+  if (input.decay != 1) value *= static_cast<C>(input.decay);
   const auto addend = static_cast<C>(reinterpret_cast<const V*>(input.addend)[i]);
   return static_cast<C>(static_cast<V>(CombineSum<C>()(value, addend)));
 }
@@ -81,11 +83,28 @@ Key KeySample::at_rank(std::size_t rank) const {
   return std::max<Key>(kth_largest(keys, rank + 1), 1);
 }
 
+namespace {
+
+// What reaches the key of an earlier selection: nothing where that was none, or where fewer than k do.
+std::optional<Candidates> gather_by_last_key(const DenseInput& input, const CandidateSpec& spec) {
+  if (spec.last_key == 0) return std::nullopt;
+  AnyStream stream = gather(input, {.side = spec.side, .low = spec.last_key, .expected = 2 * spec.k});
+  stream = admit_non_finite(input, std::move(stream), spec.non_finite);
+  if (stream.nnz() < spec.k) return std::nullopt;
+  return Candidates{std::move(stream), spec.last_key};
+}
+
+}  // namespace
+
 Candidates gather_candidates(const DenseInput& input, const CandidateSpec& spec) {
   const std::uint64_t count = input.range.size();
   const bool by_sample = spec.k > 0 && count >= kSmallInput;
   DenseInput unread = input;
-  if (by_sample && input.addend != nullptr && count * size_of(input.type) <= kCachedBytes) {
+  if (by_sample && spec.last_key > 0) {
+    if (std::optional<Candidates> found = gather_by_last_key(input, spec)) return *std::move(found);
+    unread = input.accumulated();
+  }
+  if (by_sample && unread.addend != nullptr && count * size_of(input.type) <= kCachedBytes) {
     add_addend(input);
     unread = input.accumulated();
   }

@@ -16,12 +16,14 @@ struct DenseInput {
   const std::byte* values = nullptr;  ///< of the range's first
   std::byte* residual = nullptr;      ///< the same memory, where what is selected is to become 0
   const std::byte* addend = nullptr;  ///< added to the residual before anything else
+  double decay = 1;                   ///< by which the residual is multiplied before that
   int threads = 1;
 
   /// The same after a pass has added the addend.
   DenseInput accumulated() const {
     DenseInput input = *this;
     input.addend = nullptr;
+    input.decay = 1;
     return input;
   }
 };

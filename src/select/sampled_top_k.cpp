@@ -32,7 +32,7 @@ Selection sampled_top_k(const DenseInput& input, const SelectOptions& options) {
   const Key low = sampled_key(input, spec);
   const AnyStream passing =
       admit_non_finite(input, gather(input, {.low = low, .expected = spec.k + spec.k / 2}), spec.non_finite);
-  const AnyStream selected = passing.nnz() > cap ? split_top_keys(passing, Side::both, spec.k).kept : passing;
+  const AnyStream selected = passing.nnz() > cap ? top_keys(passing, Side::both, spec.k) : passing;
   return taken(input, selected, magnitude_of(input.type, low), passing.nnz());
 }
 

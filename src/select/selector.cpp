@@ -28,13 +28,20 @@ void check(const Selector& selector, const SelectOptions& options) {
     refuse(selector, fmt::format("threshold is {}, expected 0 or more", *options.threshold));
   }
   if (options.sign != Sign::any && selector.signs != SelectorSigns::asked) refuse(selector, "selects by no sign");
+  if (!(options.last_threshold >= 0)) {
+    refuse(selector, fmt::format("last_threshold is {}, expected 0 or more", options.last_threshold));
+  }
   if (options.bucket == 0) refuse(selector, "bucket is 0, expected 1 or more");
+  if (!(options.decay >= 0 && options.decay <= 1)) {
+    refuse(selector, fmt::format("decay is {}, expected 0 to 1", options.decay));
+  }
   if (options.threads < 0) refuse(selector, fmt::format("threads is {}, expected 0 or more", options.threads));
 }
 
 Selection run(std::string_view name, const DenseInput& input, const SelectOptions& options) {
   const Selector& selector = selector_from(name);
   check(selector, options);
+  if (input.decay != 1 && is_integer(input.type)) refuse(selector, "integers do not decay");
   return selector.run(input, options);
 }
 
@@ -99,6 +106,7 @@ Selection accumulate_and_select(std::string_view selector, std::span<V> residual
   assert(residual.size() == gradient.size());
   DenseInput input = residual_of(residual, options);
   input.addend = reinterpret_cast<const std::byte*>(gradient.data());
+  input.decay = options.decay;
   return run(selector, input, options);
 }
 

@@ -43,6 +43,25 @@ SplitStream split_pairs(const AnyStream& stream, Side side, Key low, std::uint64
   return {std::move(kept).to_stream(stream, kept_size), std::move(rest).to_stream(stream, pairs.size - kept_size)};
 }
 
+// The same without the others.
+template <class V, class I>
+AnyStream pairs_above(const AnyStream& stream, Side side, Key low, std::uint64_t k) {
+  std::uint64_t ties = k - count_at_least(stream, side, low + 1);
+  const auto pairs = pairs_of<V, I>(stream);
+  PairsBuffer<V, I> kept(k + 1);
+  const PairsTarget<V, I> target = kept.target();
+  std::size_t size = 0;
+  for (std::size_t i = 0; i < pairs.size; ++i) {
+    const Key key = key_of(pairs.values[i], side);
+    const bool tied = key == low && ties > 0;
+    ties -= tied;
+    target.indices[size] = pairs.indices[i];
+    target.values[size] = pairs.values[i];
+    size += key > low || tied;
+  }
+  return std::move(kept).to_stream(stream, size);
+}
+
 }  // namespace
 
 AnyStream empty_like(const AnyStream& stream) {
@@ -79,6 +98,15 @@ std::uint64_t count_at_least(const AnyStream& stream, Side side, Key low) {
 SplitStream split_at_key(const AnyStream& stream, Side side, Key low, std::uint64_t ties) {
   return visit_compute_type(stream.type(), [&]<class V>() {
     return visit_index_type(stream.dimension(), [&]<class I>() { return split_pairs<V, I>(stream, side, low, ties); });
+  });
+}
+
+AnyStream top_keys(const AnyStream& stream, Side side, std::uint64_t k) {
+  if (k == 0) return empty_like(stream);
+  if (k >= stream.nnz()) return stream;
+  const Key kth = kth_key(stream, side, k);
+  return visit_compute_type(stream.type(), [&]<class V>() {
+    return visit_index_type(stream.dimension(), [&]<class I>() { return pairs_above<V, I>(stream, side, kth, k); });
   });
 }
 

@@ -26,4 +26,7 @@ SplitStream split_at_key(const AnyStream& stream, Side side, Key low, std::uint6
 /// The k largest keys, of equal ones the lower indices, against the others.
 SplitStream split_top_keys(const AnyStream& stream, Side side, std::uint64_t k);
 
+/// Those that split_top_keys() keeps, without the others.
+AnyStream top_keys(const AnyStream& stream, Side side, std::uint64_t k);
+
 }  // namespace tulle

@@ -68,7 +68,7 @@ Selection threshold_binary_search(const DenseInput& input, const SelectOptions& 
   const double max = magnitude_of(input.type, kth_key(candidates.stream, spec.side, 1));
   const Key key = Search(candidates, spec).find(mean_magnitude(input.accumulated(), spec.side), max);
   const AnyStream passing = split_at_key(candidates.stream, spec.side, key, candidates.stream.nnz()).kept;
-  const AnyStream selected = split_top_keys(passing, spec.side, 2 * spec.k).kept;
+  const AnyStream selected = top_keys(passing, spec.side, 2 * spec.k);
   return taken(input, selected, magnitude_of(input.type, key), passing.nnz());
 }
 

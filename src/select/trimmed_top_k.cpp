@@ -37,7 +37,7 @@ Selection trimmed_top_k(const DenseInput& input, const SelectOptions& options) {
   if (spec.k == 0 || candidates.stream.nnz() == 0) return taken(input, empty_like(candidates.stream), 0, 0);
   const double max = magnitude_of(input.type, kth_key(candidates.stream, spec.side, 1));
   const Key trim = trimming_key(candidates, spec, mean_magnitude(input.accumulated(), spec.side), max);
-  const AnyStream selected = split_top_keys(candidates.stream, spec.side, spec.k).kept;
+  const AnyStream selected = top_keys(candidates.stream, spec.side, spec.k);
   return taken(input, selected, magnitude_of(input.type, trim), count_at_least(candidates.stream, spec.side, trim));
 }
 

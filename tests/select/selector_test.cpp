@@ -84,6 +84,53 @@ TEST_P(EverySelector, AccumulatesFirstWhereAskedTo) {
   expect_fused<std::int32_t>(GetParam());
 }
 
+template <class V>
+void expect_decayed(const Selector& row) {
+  const std::vector<V> before = mixed_values<V>(20000, 5), gradient = mixed_values<V>(20000, 6);
+  std::vector<V> expected(before.size());
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    const Computed<V> decayed = Computed<V>(before[i]) * Computed<V>(0.75);
+    expected[i] = static_cast<V>(combined(OpCode::sum, decayed, Computed<V>(gradient[i])));
+  }
+  std::vector<V> residual = before;
+  SelectOptions options = usual_options();
+  options.decay = 0.75;
+  const Selection selection =
+      accumulate_and_select(row.name, std::span(residual), std::span<const V>(gradient), options);
+  EXPECT_EQ(selection.stream, select_in_place(row.name, std::span(expected), usual_options()).stream);
+  EXPECT_TRUE(same_values(residual, expected));
+}
+
+TEST_P(EverySelector, LetsTheResidualDecayFirstWhereAskedTo) {
+  expect_decayed<float>(GetParam());
+  expect_decayed<double>(GetParam());
+  expect_decayed<Half>(GetParam());
+  SelectOptions options = usual_options();
+  options.decay = 0.5;
+  std::vector<std::int32_t> whole(100, 3);
+  const std::vector<std::int32_t> more(100, 4);
+  EXPECT_THROW(accumulate_and_select(GetParam().name, std::span(whole), std::span<const std::int32_t>(more), options),
+               Error);
+}
+
+// Too low, near, too high, and far too high: the cost differs, and nothing else.
+TEST_P(EverySelector, SelectsTheSameWhateverTheLastThresholdWas) {
+  const std::vector<float> values = mixed_values<float>(20000, 7), gradient = mixed_values<float>(20000, 8);
+  std::vector<float> left = values;
+  const Selection expected =
+      accumulate_and_select(GetParam().name, std::span(left), std::span<const float>(gradient), usual_options());
+  for (const double factor : {0.0, 0.01, 0.5, 1.0, 1.1, 1.2, 100.0}) {
+    SelectOptions options = usual_options();
+    options.last_threshold = factor * expected.threshold;
+    std::vector<float> residual = values;
+    const Selection selection =
+        accumulate_and_select(GetParam().name, std::span(residual), std::span<const float>(gradient), options);
+    EXPECT_EQ(selection.stream, expected.stream) << factor;
+    EXPECT_EQ(selection.threshold, expected.threshold) << factor;
+    EXPECT_TRUE(same_values(residual, left)) << factor;
+  }
+}
+
 TEST_P(EverySelector, DoesNotDependOnTheNumberOfThreads) {
   const std::vector<float> values = mixed_values<float>(700000, 4);
   SelectOptions options = usual_options();

@@ -49,6 +49,10 @@ struct SelectOptions {
   std::uint64_t step = 0;
   int threads = 0;  ///< for large inputs; 0: TULLE_THREADS, or all processors
   NonFinite non_finite = NonFinite::error;
+  /// exact_top_k: the threshold of an earlier selection from values that were much the same; 0: none is known. Where it
+  /// is near, a sample is saved. It decides the cost and never the result.
+  double last_threshold = 0;
+  double decay = 1;  ///< accumulate_and_select(): the residual is multiplied by it first; not of integers
 };
 
 struct Selection {
@@ -97,8 +101,8 @@ Selection select(std::string_view selector, std::span<const V> values, const Sel
 template <class V>
 Selection select_in_place(std::string_view selector, std::span<V> residual, const SelectOptions& options);
 
-/// residual += gradient, then select_in_place(), in one pass over the data where the selector makes one. Where it
-/// throws for a value that is not finite, the residual holds the sum. REQUIRES: spans of equal size.
+/// residual ← decay·residual + gradient, then select_in_place(), in one pass over the data where the selector makes
+/// one. Where it throws for a value that is not finite, the residual holds the sum. REQUIRES: spans of equal size.
 template <class V>
 Selection accumulate_and_select(std::string_view selector, std::span<V> residual, std::span<const V> gradient,
                                 const SelectOptions& options);

@@ -31,33 +31,44 @@ void for_each_piece(std::uint64_t count, std::uint64_t piece, Function&& functio
 class Encoder {
  public:
   Encoder(std::string_view coding, const BucketedLevels& shape, std::span<const float> values,
-          const RoundingStream* stream, std::byte* out)
+          const RoundingStream* stream, std::byte* out, float* decoded)
       : coding_(coding),
         shape_(shape),
         values_(values),
         stream_(stream),
         scales_(out),
-        codes_(out + buckets_of(values.size(), shape.bucket) * sizeof(float)) {}
+        codes_(out + buckets_of(values.size(), shape.bucket) * sizeof(float)),
+        decoded_(decoded) {}
 
   void encode(std::uint64_t begin, std::uint64_t length) const {
+    const ArrayWriter writer = writer_of_decoded(values_, decoded_);
     PoolVector<std::uint8_t> codes(std::min(unit_of(shape_), length));
     for_each_piece(length, unit_of(shape_), [&](std::uint64_t at, std::uint64_t in_unit) {
-      encode_unit(begin + at, {codes.data(), in_unit});
+      encode_unit(begin + at, {codes.data(), in_unit}, writer);
     });
   }
 
  private:
-  void encode_unit(std::uint64_t begin, std::span<std::uint8_t> codes) const {
+  void encode_unit(std::uint64_t begin, std::span<std::uint8_t> codes, const ArrayWriter& writer) const {
     for_each_piece(codes.size(), shape_.bucket, [&](std::uint64_t at, std::uint64_t in_bucket) {
-      encode_bucket((begin + at) / shape_.bucket, values_.subspan(begin + at, in_bucket), codes.data() + at);
+      const auto in = values_.subspan(begin + at, in_bucket);
+      const float scale = encode_bucket((begin + at) / shape_.bucket, in, codes.data() + at);
+      if (decoded_ != nullptr) decode_bucket(codes.subspan(at, in_bucket), scale, decoded_ + begin + at, writer);
     });
     pack_codes(codes, shape_.bits, codes_ + packed_bytes(begin, shape_.bits));
   }
-  void encode_bucket(std::uint64_t number, std::span<const float> values, std::uint8_t* codes) const {
+  float encode_bucket(std::uint64_t number, std::span<const float> values, std::uint8_t* codes) const {
     const float scale = scale_of(shape_.norm, values);
     if (!std::isfinite(scale)) throw_not_finite(coding_, values_);
     std::memcpy(scales_ + number * sizeof scale, &scale, sizeof scale);
     quantize(values, scale, shape_.levels, stream_, number * buckets_of(shape_.bucket, kRoundingGroup), codes);
+    return scale;
+  }
+  void decode_bucket(std::span<const std::uint8_t> codes, float scale, float* place, const ArrayWriter& writer) const {
+    for_each_piece(codes.size(), kDecodedTile, [&](std::uint64_t at, std::uint64_t in_tile) {
+      const auto decode = [&](float* to) { dequantize(codes.subspan(at, in_tile), scale, shape_.levels, to); };
+      write_decoded(writer, place + at, in_tile, decode);
+    });
   }
 
   std::string_view coding_;
@@ -66,6 +77,7 @@ class Encoder {
   const RoundingStream* stream_;
   std::byte* scales_;
   std::byte* codes_;
+  float* decoded_;
 };
 
 // Decodes from a multiple of eight values on, wherever buckets begin: a scale is all that a value needs to know of its.
@@ -122,8 +134,8 @@ std::uint64_t bucketed_bytes(const BucketedLevels& shape, std::uint64_t count) {
 }
 
 void encode_bucketed(std::string_view coding, const BucketedLevels& shape, std::span<const float> values,
-                     const RoundingStream* stream, int threads, std::byte* out) {
-  const Encoder encoder(coding, shape, values, stream, out);
+                     const RoundingStream* stream, int threads, std::byte* out, float* decoded) {
+  const Encoder encoder(coding, shape, values, stream, out, decoded);
   const std::uint64_t part = buckets_of(kValuesAPart, unit_of(shape)) * unit_of(shape);
   parallel_for(threads, buckets_of(values.size(), part), [&](std::size_t i) {
     encoder.encode(i * part, std::min<std::uint64_t>(part, values.size() - i * part));

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/little_endian.hpp"
+#include "codec/recode.hpp"
 #include "tulle/base/error.hpp"
 #include "tulle/codec/registry.hpp"
 
@@ -191,6 +192,23 @@ std::uint64_t encode_frame(const AnyStream& stream, const FrameLabel& label, con
   if (!stream.is_dense()) segments.push_back(encode_indices_of(stream, codings.indices));
   segments.push_back(encode_values_of(stream, codings));
   return bytes_of(std::span(segments).subspan(first + 1));
+}
+
+AnyStream recode_frame(const AnyStream& stream, const FrameLabel& label, const FrameCodings& codings, Buffer landing,
+                       Segments& segments) {
+  if (stream.is_phantom()) {
+    encode_frame(stream, label, codings, segments);
+    return stream;
+  }
+  segments.push_back(encode_frame_head(head_of(stream, label, codings)));
+  if (!stream.is_dense()) segments.push_back(encode_indices_of(stream, codings.indices));
+  const ValueType type = stream.type();
+  RecodedValues values =
+      recode_values(codings.values, type, stream.values_buffer(), codings.rounding, std::move(landing));
+  segments.push_back(std::move(values.bytes));
+  if (stream.is_dense()) return AnyStream::dense(type, stream.dimension(), stream.range(), std::move(values.decoded));
+  return AnyStream::sparse(type, stream.dimension(), stream.range(), stream.indices_buffer().to_owned(),
+                           std::move(values.decoded));
 }
 
 FrameHead decode_frame_head(std::span<const std::byte> bytes) {

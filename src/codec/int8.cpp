@@ -23,10 +23,15 @@ std::uint64_t int8_bytes(const ValueCodec& codec, std::uint64_t count) {
   return kFrontBytes + bucketed_bytes(shape_of(codec.bucket), count);
 }
 
-Buffer encode_int8(const ValueCodec& codec, std::span<const float> values, const RoundingKey&) {
+Buffer encode_int8(const ValueCodec& codec, std::span<const float> values, const RoundingKey& key) {
+  return recode_int8(codec, values, key, nullptr);
+}
+
+Buffer recode_int8(const ValueCodec& codec, std::span<const float> values, const RoundingKey&, float* decoded) {
   Buffer buffer = Buffer::allocate(int8_bytes(codec, values.size()));
   store_at(buffer.as_mutable<std::byte>(), 0, codec.bucket);
-  encode_bucketed("int8", shape_of(codec.bucket), values, nullptr, codec.threads, buffer.mutable_data() + kFrontBytes);
+  encode_bucketed("int8", shape_of(codec.bucket), values, nullptr, codec.threads, buffer.mutable_data() + kFrontBytes,
+                  decoded);
   return buffer;
 }
 

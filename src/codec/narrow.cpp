@@ -1,5 +1,6 @@
 // f32, f16 and bf16: each value rounded to the nearest of that type, ties to even. NaN and infinity travel; what is too
 // large for f16 becomes infinity. No parameters, 4 or 2 bytes a value.
+#include <algorithm>
 #include <cstring>
 
 #include "codec/value_codings.hpp"
@@ -18,6 +19,18 @@ Buffer encode_f32(const ValueCodec&, std::span<const float> values, const Roundi
 Buffer encode_f16(const ValueCodec&, std::span<const float> values, const RoundingKey&) {
   Buffer buffer = Buffer::allocate(values.size() * sizeof(Half));
   narrow_to_halves(values.data(), buffer.as_mutable<Half>().data(), values.size());
+  return buffer;
+}
+
+Buffer recode_f16(const ValueCodec&, std::span<const float> values, const RoundingKey&, float* decoded) {
+  Buffer buffer = Buffer::allocate(values.size() * sizeof(Half));
+  Half* const halves = buffer.as_mutable<Half>().data();
+  const ArrayWriter writer = writer_of_decoded(values, decoded);
+  for (std::size_t i = 0; i < values.size(); i += kDecodedTile) {
+    const std::size_t count = std::min(kDecodedTile, values.size() - i);
+    narrow_to_halves(&values[i], halves + i, count);
+    write_decoded(writer, decoded + i, count, [&](float* to) { widen_halves(halves + i, to, count); });
+  }
   return buffer;
 }
 

@@ -40,6 +40,10 @@ std::uint64_t qsgd_bytes(const ValueCodec& codec, std::uint64_t count) {
 }
 
 Buffer encode_qsgd(const ValueCodec& codec, std::span<const float> values, const RoundingKey& key) {
+  return recode_qsgd(codec, values, key, nullptr);
+}
+
+Buffer recode_qsgd(const ValueCodec& codec, std::span<const float> values, const RoundingKey& key, float* decoded) {
   Buffer buffer = Buffer::allocate(qsgd_bytes(codec, values.size()));
   const auto bytes = buffer.as_mutable<std::byte>();
   store_at(bytes, kBitsAt, static_cast<std::uint8_t>(codec.bits));
@@ -47,7 +51,7 @@ Buffer encode_qsgd(const ValueCodec& codec, std::span<const float> values, const
   store_at(bytes, kReservedAt, std::uint16_t{0});
   store_at(bytes, kBucketAt, codec.bucket);
   const RoundingStream stream = rounding_stream(key);
-  encode_bucketed("qsgd", shape_of(codec), values, &stream, codec.threads, bytes.data() + kFrontBytes);
+  encode_bucketed("qsgd", shape_of(codec), values, &stream, codec.threads, bytes.data() + kFrontBytes, decoded);
   return buffer;
 }
 

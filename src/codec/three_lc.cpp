@@ -16,6 +16,7 @@
 
 #include "base/parallel.hpp"
 #include "codec/float_kernels.hpp"
+#include "codec/levels.hpp"
 #include "codec/ternary.hpp"
 #include "codec/value_codings.hpp"
 #include "codec/zero_runs.hpp"
@@ -33,42 +34,62 @@ float multiplied_maximum(std::span<const float> values, double sparsity) {
   return static_cast<float>(std::min<double>(largest * sparsity, std::numeric_limits<float>::max()));
 }
 
-// The quintets of one tile.
-std::span<const std::uint8_t> encode_tile(std::span<const float> values, float m, std::uint8_t* quintets) {
-  std::uint8_t digits[kTile + 8];
-  digits_by_threshold(values, m, digits);
-  pack_quintets({digits, values.size()}, quintets);
-  return {quintets, quintets_of(values.size())};
-}
+/// What is coded, and where what is decoded again goes; null: nowhere. That may be where the values are.
+struct Source {
+  std::span<const float> values;
+  float m;
+  float* decoded;
 
-template <class Function>
-void for_each_tile(std::span<const float> values, Function&& function) {
-  for (std::size_t at = 0; at < values.size(); at += kTile) {
-    function(values.subspan(at, std::min(kTile, values.size() - at)), at / kDigitsAByte);
+  Source part(std::size_t first, std::size_t most) const {
+    const std::size_t count = std::min(most, values.size() - first);
+    return {values.subspan(first, count), m, decoded == nullptr ? nullptr : decoded + first};
+  }
+};
+
+// Digits are levels of M, one to each side.
+void decode_digits(const Source& tile, const std::uint8_t* digits, const ArrayWriter& writer) {
+  for (std::size_t i = 0; i < tile.values.size(); i += kDecodedTile) {
+    const std::size_t count = std::min(kDecodedTile, tile.values.size() - i);
+    write_decoded(writer, tile.decoded + i, count, [&](float* to) { dequantize({digits + i, count}, tile.m, 1, to); });
   }
 }
 
+// The quintets of one tile.
+std::span<const std::uint8_t> encode_tile(const Source& tile, std::uint8_t* quintets, const ArrayWriter& writer) {
+  std::uint8_t digits[kTile + 8];
+  digits_by_threshold(tile.values, tile.m, digits);
+  pack_quintets({digits, tile.values.size()}, quintets);
+  if (tile.decoded != nullptr) decode_digits(tile, digits, writer);
+  return {quintets, quintets_of(tile.values.size())};
+}
+
+// Calls function(tile, place of its first quintet).
+template <class Function>
+void for_each_tile(const Source& source, Function&& function) {
+  for (std::size_t at = 0; at < source.values.size(); at += kTile) function(source.part(at, kTile), at / kDigitsAByte);
+}
+
 // Both return the end of what they wrote.
-std::uint8_t* encode_serially(std::span<const float> values, float m, std::uint8_t* out) {
+std::uint8_t* encode_serially(const Source& source, const ArrayWriter& decoded, std::uint8_t* out) {
   ZeroRunWriter writer(out);
   std::uint8_t quintets[kTileBytes];
-  for_each_tile(values, [&](std::span<const float> tile, std::size_t) { writer.put(encode_tile(tile, m, quintets)); });
+  for_each_tile(source, [&](const Source& tile, std::size_t) { writer.put(encode_tile(tile, quintets, decoded)); });
   return writer.finish();
 }
 
-void encode_quintets(std::span<const float> values, float m, int threads, std::uint8_t* out) {
+void encode_quintets(const Source& source, int threads, std::uint8_t* out) {
   constexpr std::size_t kPart = kQuintetsAPart * kDigitsAByte;
-  parallel_for(threads, buckets_of(values.size(), kPart), [&](std::size_t part) {
-    const auto mine = values.subspan(part * kPart, std::min(kPart, values.size() - part * kPart));
-    for_each_tile(mine, [&](std::span<const float> tile, std::size_t at) {
-      encode_tile(tile, m, out + part * kQuintetsAPart + at);
+  parallel_for(threads, buckets_of(source.values.size(), kPart), [&](std::size_t part) {
+    const ArrayWriter decoded = writer_of_decoded(source.values, source.decoded);
+    for_each_tile(source.part(part * kPart, kPart), [&](const Source& tile, std::size_t at) {
+      encode_tile(tile, out + part * kQuintetsAPart + at, decoded);
     });
   });
 }
 
-std::uint8_t* encode_in_parallel(std::span<const float> values, float m, int threads, std::uint8_t* out) {
-  PoolVector<std::uint8_t> quintets(quintets_of(values.size()));
-  encode_quintets(values, m, threads, quintets.data());
+std::uint8_t* encode_in_parallel(const Source& source, int threads, std::uint8_t* out) {
+  PoolVector<std::uint8_t> quintets(quintets_of(source.values.size()));
+  encode_quintets(source, threads, quintets.data());
   return write_zero_runs(quintets, kQuintetsAPart, threads, out);
 }
 
@@ -76,7 +97,11 @@ std::uint8_t* encode_in_parallel(std::span<const float> values, float m, int thr
 
 std::uint64_t three_lc_bytes(const ValueCodec&, std::uint64_t count) { return kFrontBytes + quintets_of(count); }
 
-Buffer encode_three_lc(const ValueCodec& codec, std::span<const float> values, const RoundingKey&) {
+Buffer encode_three_lc(const ValueCodec& codec, std::span<const float> values, const RoundingKey& key) {
+  return recode_three_lc(codec, values, key, nullptr);
+}
+
+Buffer recode_three_lc(const ValueCodec& codec, std::span<const float> values, const RoundingKey&, float* decoded) {
   const float m = multiplied_maximum(values, codec.sparsity);
   Buffer buffer = Buffer::allocate(three_lc_bytes(codec, values.size()));
   const auto bytes = buffer.as_mutable<std::byte>();
@@ -84,9 +109,10 @@ Buffer encode_three_lc(const ValueCodec& codec, std::span<const float> values, c
   store_at(bytes, kScaleAt, m);
   store_at(bytes, kZeroRunsAt, codec.zero_runs);
   auto* const out = reinterpret_cast<std::uint8_t*>(bytes.data() + kFrontBytes);
-  if (!codec.zero_runs) return encode_quintets(values, m, codec.threads, out), buffer;
-  const std::uint8_t* const end =
-      codec.threads == 1 ? encode_serially(values, m, out) : encode_in_parallel(values, m, codec.threads, out);
+  const Source source{values, m, decoded};
+  if (!codec.zero_runs) return encode_quintets(source, codec.threads, out), buffer;
+  const std::uint8_t* const end = codec.threads == 1 ? encode_serially(source, writer_of_decoded(values, decoded), out)
+                                                     : encode_in_parallel(source, codec.threads, out);
   return buffer.slice(0, kFrontBytes + static_cast<std::size_t>(end - out));
 }
 

@@ -17,8 +17,8 @@ namespace tulle {
 namespace {
 
 constexpr std::size_t kFrontBytes = 4;
-constexpr std::size_t kTile = 64 * kRoundingGroup * kDigitsAByte / 4;  // whole groups and whole bytes
-static_assert(kTile % kRoundingGroup == 0 && kTile % kDigitsAByte == 0);
+constexpr std::size_t kTile = 12 * kRoundingGroup * kDigitsAByte;  // whole groups and whole bytes
+static_assert(kTile % kRoundingGroup == 0 && kTile % kDigitsAByte == 0 && kTile <= kDecodedTile);
 
 std::uint8_t* octets(std::byte* bytes) { return reinterpret_cast<std::uint8_t*>(bytes); }
 
@@ -29,6 +29,11 @@ std::uint64_t three_value_stochastic_bytes(const ValueCodec&, std::uint64_t coun
 }
 
 Buffer encode_three_value_stochastic(const ValueCodec& codec, std::span<const float> values, const RoundingKey& key) {
+  return recode_three_value_stochastic(codec, values, key, nullptr);
+}
+
+Buffer recode_three_value_stochastic(const ValueCodec& codec, std::span<const float> values, const RoundingKey& key,
+                                     float* decoded) {
   const float scale = scale_of(ScaleNorm::max, values);
   if (!std::isfinite(scale)) throw_not_finite("three_value_stochastic", values);
   Buffer buffer = Buffer::allocate(three_value_stochastic_bytes(codec, values.size()));
@@ -40,6 +45,9 @@ Buffer encode_three_value_stochastic(const ValueCodec& codec, std::span<const fl
     const auto part = values.subspan(tile * kTile, std::min(kTile, values.size() - tile * kTile));
     quantize(part, scale, 1, &stream, tile * kTile / kRoundingGroup, digits);
     pack_quintets({digits, part.size()}, out + tile * kTile / kDigitsAByte);
+    if (decoded == nullptr) return;
+    const auto decode = [&](float* to) { dequantize({digits, part.size()}, scale, 1, to); };
+    write_decoded(writer_of_decoded(values, decoded), decoded + tile * kTile, part.size(), decode);
   });
   return buffer;
 }

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "codec/recode.hpp"
 #include "codec/value_codings.hpp"
 #include "stream/half_arrays.hpp"
 #include "tulle/codec/registry.hpp"
@@ -102,6 +103,18 @@ void require_floats(ValueCoding coding, ValueType type) {
   }
 }
 
+// Null for codings of which nothing is saved: they are decoded after they were encoded.
+auto recoder_of(ValueCoding coding) -> decltype(&recode_f16) {
+  switch (coding) {
+    case ValueCoding::f16: return recode_f16;
+    case ValueCoding::qsgd: return recode_qsgd;
+    case ValueCoding::int8: return recode_int8;
+    case ValueCoding::three_value_stochastic: return recode_three_value_stochastic;
+    case ValueCoding::three_lc: return recode_three_lc;
+    default: return nullptr;
+  }
+}
+
 // No coding takes less than a byte for 70 values, except same_sign_mean, whose count its caller has to believe.
 constexpr std::uint64_t kMostValuesAByte = 70;
 
@@ -156,6 +169,21 @@ Buffer encode_values(const ValueCodec& codec, ValueType type, const Buffer& valu
   require_floats(codec.coding, type);
   Buffer storage;
   return find_row(codec.coding)->encode(codec, as_floats(type, values, storage), key);
+}
+
+RecodedValues recode_values(const ValueCodec& codec, ValueType type, const Buffer& values, const RoundingKey& key,
+                            Buffer landing) {
+  const auto recode = recoder_of(codec.coding);
+  if (type == ValueType::f32 && recode != nullptr) {
+    validate(codec);
+    Buffer decoded = landing_of(values.size(), std::move(landing));
+    Buffer bytes = recode(codec, values.as<float>(), key, reinterpret_cast<float*>(decoded.data_for_landing()));
+    return {std::move(bytes), std::move(decoded)};
+  }
+  Buffer bytes = encode_values(codec, type, values, key);
+  Buffer decoded = decode_values(codec.coding, type, bytes.bytes(), values.size() / size_of(type), std::move(landing),
+                                 codec.threads);
+  return {std::move(bytes), std::move(decoded)};
 }
 
 Buffer decode_values(ValueCoding coding, ValueType type, std::span<const std::byte> bytes, std::uint64_t count,

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/little_endian.hpp"
+#include "stream/array_writer.hpp"
 #include "tulle/base/error.hpp"
 #include "tulle/codec/value_coding.hpp"
 
@@ -28,6 +29,31 @@ TULLE_DECLARE_VALUE_CODING(one_bit_mqe)
 TULLE_DECLARE_VALUE_CODING(same_sign_mean)
 TULLE_DECLARE_VALUE_CODING(codebook)
 #undef TULLE_DECLARE_VALUE_CODING
+
+// The same bytes as encode gives, and what decode makes of them to `decoded`, which may be where the values are.
+#define TULLE_DECLARE_RECODING(name) \
+  Buffer recode_##name(const ValueCodec& codec, std::span<const float> values, const RoundingKey& key, float* decoded);
+TULLE_DECLARE_RECODING(f16)
+TULLE_DECLARE_RECODING(qsgd)
+TULLE_DECLARE_RECODING(int8)
+TULLE_DECLARE_RECODING(three_value_stochastic)
+TULLE_DECLARE_RECODING(three_lc)
+#undef TULLE_DECLARE_RECODING
+
+/// Writes what was decoded of `values` past the cache, unless that is where they are.
+inline ArrayWriter writer_of_decoded(std::span<const float> values, const float* decoded) {
+  return ArrayWriter(decoded == nullptr || decoded == values.data() ? 0 : values.size());
+}
+
+/// Lets `decode(to)` write `count` values, which then are at `place`. REQUIRES: count <= kDecodedTile.
+inline constexpr std::size_t kDecodedTile = std::size_t{1} << 12;
+template <class Decode>
+void write_decoded(const ArrayWriter& writer, float* place, std::size_t count, Decode decode) {
+  float tile[kDecodedTile];
+  float* const to = writer.is_past_cache() ? tile : place;
+  decode(to);
+  writer.copy(to, place, count);
+}
 
 [[noreturn]] inline void reject_values(std::string_view coding, const std::string& why) {
   throw Error(ErrorKind::bad_message, fmt::format("values coded as {}: {}", coding, why));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/timed.hpp"
+#include "codec/recode.hpp"
 #include "collectives/ledger.hpp"
 #include "tulle/collectives/collectives.hpp"
 
@@ -100,13 +101,11 @@ Part Exchange::with_coded_values(Part part, Step step, Coders coders, Buffer lan
   const IndexCoding indices = index_choice_.for_stream(part.stream);
   charge_coding(indices, part.stream.nnz());
   const double began = now_seconds();
-  encode_frame(part.stream, label_of(part), {.indices = indices, .values = value_codec_, .rounding = rounding},
-               part.frame);
+  if (!part.stream.is_dense()) landing = {};
+  const FrameCodings codings{.indices = indices, .values = value_codec_, .rounding = rounding};
+  AnyStream decoded = recode_frame(part.stream, label_of(part), codings, std::move(landing), part.frame);
   operation_.count_encoding(now_seconds() - began);
   operation_.charge({.dense_items = part.stream.nnz()});
-  std::span<const Buffer> segments = part.frame;
-  const PairLanding values_landing{{}, part.stream.is_dense() ? std::move(landing) : Buffer()};
-  AnyStream decoded = decode_frame(segments, expectation_, values_landing).stream;
   if (ledger_ != nullptr) ledger_->drop(difference(part.stream, decoded), coders.sharers);
   part.stream = std::move(decoded);
   return part;

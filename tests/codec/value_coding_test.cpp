@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "codec/codec_model.hpp"
+#include "codec/recode.hpp"
 
 namespace tulle::test {
 namespace {
@@ -53,6 +54,37 @@ TEST_P(ValueCodecs, decode_as_many_values_within_the_range_of_the_input) {
     const bool by_norm = codec.coding == ValueCoding::qsgd && codec.norm == ScaleNorm::l2;
     const double factor = by_norm ? std::sqrt(static_cast<double>(count)) : codec.sparsity;
     EXPECT_LE(largest_result, largest * factor * 1.01) << count;
+  }
+}
+
+// To new memory, to the caller's, and to where the values are.
+void expect_recoded(const ValueCodec& codec, const std::vector<float>& values) {
+  const Buffer source = Buffer::copy_of(std::as_bytes(std::span(values)));
+  const Buffer bytes = encode_values(codec, ValueType::f32, source, kKey);
+  const Buffer decoded = decode_values(codec.coding, ValueType::f32, bytes.bytes(), values.size());
+  for (const Buffer& landing : {Buffer(), Buffer::allocate(source.size()), source}) {
+    const RecodedValues recoded = recode_values(codec, ValueType::f32, source, kKey, landing);
+    EXPECT_TRUE(std::ranges::equal(recoded.bytes.bytes(), bytes.bytes())) << values.size();
+    EXPECT_TRUE(std::ranges::equal(recoded.decoded.bytes(), decoded.bytes())) << values.size();
+    if (!landing.empty()) {
+      EXPECT_EQ(recoded.decoded.data(), landing.data());
+    }
+  }
+}
+
+TEST_P(ValueCodecs, recode_to_the_bytes_and_values_of_encoding_and_decoding) {
+  for (const std::size_t count : {0u, 1u, 5u, 1025u, 20'000u}) {
+    expect_recoded(codec, random_floats_for(codec.coding, count, count + 2));
+  }
+}
+
+TEST(Recoding, gives_the_same_where_it_writes_past_the_cache) {
+  std::vector<float> values(4'200'007);
+  for (std::uint32_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<float>(static_cast<int>(i * 2654435761u)) / 7;
+  for (const char* const text : {"f16", "qsgd", "int8", "three_value_stochastic", "three_lc"}) {
+    ValueCodec codec = parse_value_codec(text);
+    for (codec.threads = 1; codec.threads <= 3; codec.threads += 2) expect_recoded(codec, values);
   }
 }
 

@@ -32,8 +32,8 @@ struct Accumulation {
   float decay = 1;
   bool starts_empty = false;  ///< v counts as zeros, whatever it holds
 
-  /// Whether it is a plain sum, which a selector can make in its own pass.
-  bool is_plain() const { return factor == 1 && weight_decay == 0 && momentum == 0 && decay == 1 && !starts_empty; }
+  /// Whether it is v ← decay·v + g, which a selector can make in its own pass.
+  bool is_sum() const { return factor == 1 && weight_decay == 0 && momentum == 0 && !starts_empty; }
   /// Whether v becomes the gradient.
   bool is_copy() const { return factor == 1 && weight_decay == 0 && momentum == 0 && starts_empty; }
 };

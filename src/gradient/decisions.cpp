@@ -16,13 +16,30 @@ namespace {
 
 using Json = nlohmann::json;
 
+double share_of(std::uint64_t part, std::uint64_t all) {
+  return all == 0 ? 0 : static_cast<double>(part) / static_cast<double>(all);
+}
+
+// What the layer's exchange takes by the recipe: by itself, or as its share of what its group's takes.
+double recipe_seconds(const Communicator& communicator, const Recipe& recipe, const Pipeline& layer, double density) {
+  const Parameter& parameter = layer.parameter();
+  const std::uint64_t together = layer.can_join_selections() ? layer.group_size() : 0;
+  if (together == 0) return recipe_exchange_seconds(communicator, recipe, parameter, density);
+  const Parameter group{.name = parameter.name, .size = together, .role = parameter.role};
+  return recipe_exchange_seconds(communicator, recipe, group, density) * share_of(parameter.size, together);
+}
+
+double whole_seconds(const Communicator& communicator, const Pipeline& layer) {
+  const std::uint64_t size = layer.parameter().size, together = std::max(layer.group_size(), size);
+  return whole_exchange_seconds(communicator, together) * share_of(size, together);
+}
+
 // Of a layer by cost functions. Where nothing is measured, what selecting takes comes from the profile.
-LayerSeconds model_of(const Communicator& communicator, const Common& common, const Parameter& parameter) {
+LayerSeconds model_of(const Communicator& communicator, const Common& common, const Pipeline& layer) {
   const Recipe& recipe = common.recipe;
-  LayerSeconds model{recipe_exchange_seconds(communicator, recipe, parameter, recipe.density),
-                     whole_exchange_seconds(communicator, parameter.size)};
+  LayerSeconds model{recipe_seconds(communicator, recipe, layer, recipe.density), whole_seconds(communicator, layer)};
   if (common.options.reproducible && recipe.selector != "none") {
-    model.recipe += communicator.profile().gamma_select_seconds * static_cast<double>(parameter.size);
+    model.recipe += communicator.profile().gamma_select_seconds * static_cast<double>(layer.parameter().size);
   }
   return model;
 }
@@ -47,7 +64,7 @@ void Decisions::begin_plan() {
   densities_.assign(layers_.size(), common_.recipe.density);
   if (!is_adaptive_) return;
   std::vector<LayerSeconds> models;
-  for (const Pipeline* const layer : layers_) models.push_back(model_of(channel_, common_, layer->parameter()));
+  for (const Pipeline* const layer : layers_) models.push_back(model_of(channel_, common_, *layer));
   plan_.emplace(std::move(models), common_.options.reproducible);
 }
 
@@ -145,7 +162,7 @@ Task<> Decisions::decide_ways() {
 double Decisions::exchange_seconds(std::span<const double> densities) const {
   double seconds = 0;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
-    seconds += recipe_exchange_seconds(channel_, common_.recipe, layers_[i]->parameter(), densities[i]);
+    seconds += recipe_seconds(channel_, common_.recipe, *layers_[i], densities[i]);
   }
   return seconds;
 }

@@ -15,7 +15,7 @@ namespace tulle::gradient {
 Task<> Pipeline::await_exchange() {
   outcome_ = {};
   contributions_ = {};
-  if (group_ != nullptr) {
+  if (is_together_) {
     Task<AnyStream> sum = group_->sum_of(member_);
     outcome_.stream = co_await sum;
     outcome_.counts = group_->counts_of(member_);
@@ -38,17 +38,15 @@ Task<> Pipeline::await_exchange() {
   stats_.decode_seconds = counts.decode_seconds;
 }
 
-Task<> Pipeline::advance() {
-  if (!is_in_flight_ || route_ != Route::low_rank) co_return;
-  Task<> advancing = low_rank_->advance();
-  co_await advancing;
-}
+bool Pipeline::can_advance() const { return will_advance() && low_rank_->can_advance(); }
+
+Task<> Pipeline::advance() { return low_rank_->advance(); }
 
 Task<Delivery> Pipeline::end_exchange() {
   if (!is_in_flight_) {
     throw Error(ErrorKind::bad_input, fmt::format("{} was neither started nor skipped", parameter_.name));
   }
-  if (group_ != nullptr) group_->require_started(member_);
+  if (is_together_) group_->require_started(member_);
   stats_.wait_begin_seconds = clock_seconds();
   try {
     Task<> exchange = await_exchange();

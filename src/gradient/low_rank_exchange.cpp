@@ -29,12 +29,6 @@ void LowRankExchange::start(std::span<const float> matrix, const CallOptions& op
   phase_ = Phase::left;
 }
 
-Task<> LowRankExchange::advance() {
-  if (phase_ != Phase::left || !request_.operation().is_finished()) co_return;
-  Task<> ending = end_left();
-  co_await ending;
-}
-
 Task<> LowRankExchange::end_left() {
   const Outcome outcome = co_await request_;
   count(outcome.counts);

@@ -22,8 +22,10 @@ class LowRankExchange {
 
   /// Starts the first sum. An empty matrix contributes nothing. The matrix must stay as it is until finish() is over.
   void start(std::span<const float> matrix, const CallOptions& options);
-  /// Starts the second sum where the first is over, so that it need not wait for finish().
-  Task<> advance();
+  bool is_in_first_sum() const { return phase_ == Phase::left; }
+  bool can_advance() const { return is_in_first_sum() && request_.operation().is_finished(); }
+  /// Starts the second sum, so that it need not wait for finish(). REQUIRES: can_advance().
+  Task<> advance() { return end_left(); }
   /// Ends with both sums.
   Task<> finish();
   bool test();

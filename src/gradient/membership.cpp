@@ -88,6 +88,7 @@ void Synchronizer::State::roll_back(std::uint64_t completed_steps) {
   finished = 0;
   residual_squares = 0;
   is_begun.assign(is_begun.size(), false);
+  advancing.clear();
 }
 
 void Synchronizer::State::move_to(Communicator next) {

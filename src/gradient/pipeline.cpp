@@ -33,6 +33,12 @@ AnyStream whole(std::span<const float> values) {
   return AnyStream::dense(ValueType::f32, values.size(), {0, values.size()}, Buffer::borrow(std::as_bytes(values)));
 }
 
+// Each value by itself, infinity and NaN too.
+bool carries_values(ValueCoding coding) {
+  return coding == ValueCoding::raw || coding == ValueCoding::f32 || coding == ValueCoding::f16 ||
+         coding == ValueCoding::bf16;
+}
+
 // A threshold that lets more than this many times k pass, or fewer than one in so many of k, has grown stale.
 constexpr std::uint64_t kMostSurvivors = 4, kFewestSurvivors = 2;
 
@@ -93,25 +99,44 @@ bool Pipeline::is_always_dense() const {
   return is_small() || (recipe.exchange == Exchange::sum && recipe.selector == "none");
 }
 
+// Selections are joined where a value is coded by itself: codings of many values at once would see other neighbours.
+bool Pipeline::can_join_selections() const {
+  const Recipe& recipe = common_.recipe;
+  return recipe.exchange == Exchange::sum && recipe.selector != "none" && carries_values(recipe.values.coding);
+}
+
+bool Pipeline::can_join() const {
+  if (common_.recipe.exchange == Exchange::none) return false;
+  return is_always_dense() || common_.recipe.adaptive || can_join_selections();
+}
+
+bool Pipeline::travels_together(Route route) const {
+  if (group_ == nullptr) return false;
+  return route == Route::dense || (route == Route::selected && can_join_selections());
+}
+
 void Pipeline::join(FusedGroup& group) {
   group_ = &group;
   member_ = group.add(parameter_.name, parameter_.size);
 }
 
 // Parameters that are small, steps of a dense warm-up, and layers that are sent whole because that is faster.
-bool Pipeline::is_whole_now() const {
+Route Pipeline::route_now() const {
   const bool warms_up = common_.recipe.warm_up == WarmUp::dense && step_ < common_.recipe.warm_up_steps;
-  return warms_up || is_small() || decision_.is_whole;
+  return warms_up && common_.recipe.exchange != Exchange::none ? Route::dense : settled_route();
 }
 
-Route Pipeline::route_now() const {
+// Once warm-up is over.
+Route Pipeline::settled_route() const {
   const Recipe& recipe = common_.recipe;
+  if (recipe.exchange == Exchange::none) return Route::nowhere;
+  if (is_small() || decision_.is_whole) return Route::dense;
   switch (recipe.exchange) {
-    case Exchange::none: return Route::nowhere;
-    case Exchange::sum: return recipe.selector == "none" || is_whole_now() ? Route::dense : Route::selected;
-    case Exchange::accumulator: return is_whole_now() ? Route::dense : Route::accumulator;
-    case Exchange::low_rank: return is_whole_now() || !low_rank_ ? Route::dense : Route::low_rank;
-    case Exchange::gather: return is_whole_now() ? Route::dense : Route::gathered;
+    case Exchange::none: break;
+    case Exchange::sum: return recipe.selector == "none" ? Route::dense : Route::selected;
+    case Exchange::accumulator: return Route::accumulator;
+    case Exchange::low_rank: return low_rank_ ? Route::low_rank : Route::dense;
+    case Exchange::gather: return Route::gathered;
   }
   return Route::dense;
 }
@@ -135,10 +160,7 @@ bool Pipeline::is_quantized() const { return common_.recipe.alternate_signs && p
 // are. Elsewhere a flag travels beside each exchange.
 bool Pipeline::flags_void_steps() const {
   if (common_.options.non_finite != NonFinitePolicy::skip) return false;
-  const ValueCoding coding = common_.recipe.values.coding;
-  const bool carries_it = coding == ValueCoding::raw || coding == ValueCoding::f32 || coding == ValueCoding::f16 ||
-                          coding == ValueCoding::bf16;
-  return common_.recipe.exchange != Exchange::sum || !carries_it;
+  return common_.recipe.exchange != Exchange::sum || !carries_values(common_.recipe.values.coding);
 }
 
 // The gradient is then all that travels, and nobody looks at what a step that failed left where it was copied to.
@@ -150,7 +172,7 @@ bool Pipeline::copies_gradient() const {
 }
 
 std::span<float> Pipeline::place_of_copy() {
-  return group_ == nullptr ? std::span<float>(accumulator_) : group_->place_of(member_);
+  return is_together_ ? group_->place_of(member_) : std::span<float>(accumulator_);
 }
 
 SelectOptions Pipeline::select_options() const {
@@ -240,6 +262,7 @@ void Pipeline::require_size(std::size_t values) const {
 void Pipeline::begin_step() {
   if (journal_) save_before_step();
   route_ = route_now();
+  is_together_ = travels_together(route_);
   stats_ = {.step = step_ + 1, .route = to_string(route_), .begin_seconds = clock_seconds()};
   taken_ = {};
   energy_density_ = 0;
@@ -336,11 +359,16 @@ void Pipeline::send_nothing() {
 // Values leave the accumulator here. Where the sum of gradient and accumulator is all there is to do first, the
 // selector makes it in its own pass.
 AnyStream Pipeline::select(const Accumulation& how, std::span<const float> gradient, std::span<const float> weights) {
-  if (how.is_plain() && reuse_now() == 1) {
+  if (how.is_sum() && reuse_now() == 1) {
+    SelectOptions options = select_options();
+    options.decay = how.decay;
+    options.last_threshold = last_threshold_;
     const auto select_now = [&] {
-      return accumulate_and_select<float>(selector_now(), accumulator_, gradient, select_options()).stream;
+      return accumulate_and_select<float>(selector_now(), accumulator_, gradient, options);
     };
-    taken_ = timed(stats_.select_seconds, select_now);
+    const Selection found = timed(stats_.select_seconds, select_now);
+    last_threshold_ = found.threshold;
+    taken_ = found.stream;
     return taken_;
   }
   timed(stats_.accumulate_seconds, [&] { accumulate(how, gradient, weights, velocity_, accumulator_); });
@@ -377,8 +405,10 @@ void Pipeline::send(AnyStream contribution) {
   stats_.taken = contribution.nnz();
   stats_.exchange_begin_seconds = clock_seconds();
   try {
-    if (group_ != nullptr) {
-      group_->contribute(member_, contribution, dense_options());
+    if (is_together_ && route_ == Route::dense) {
+      group_->contribute_all(member_, contribution, dense_options());
+    } else if (is_together_) {
+      group_->contribute_selection(member_, std::move(contribution), call_options());
     } else if (route_ == Route::dense) {
       request_ = iallreduce(channel_, std::move(contribution), dense_options(), &learned_->dense);
     } else if (route_ == Route::selected) {
@@ -411,13 +441,14 @@ void Pipeline::note_sent() {
     const double flag[] = {is_finite_ ? 0.0 : 1.0};
     void_flag_ = icombine(channel_, flag, Op::max());
   }
+  if (group_ != nullptr && !is_together_) group_->stay_away(member_);
   step_ += 1;
   is_in_flight_ = true;
 }
 
 bool Pipeline::test() {
   if (void_flag_.valid() && !void_flag_.test()) return false;
-  if (group_ != nullptr) return group_->test();
+  if (is_together_) return group_->test();
   if (route_ == Route::low_rank) return low_rank_->test();
   return (!request_.valid() || request_.test()) && (!gathering_.valid() || gathering_.test());
 }

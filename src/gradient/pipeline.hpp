@@ -84,8 +84,14 @@ class Pipeline {
   bool is_fused() const { return group_ != nullptr; }
   /// Whether it travels whole in every step.
   bool is_always_dense() const;
-  /// From now on it travels with others. REQUIRES: is_always_dense(); nothing was started yet.
+  /// Whether there are steps in which it can travel with others.
+  bool can_join() const;
+  /// From now on it travels with others, in steps in which it can. REQUIRES: can_join(); nothing was started yet.
   void join(FusedGroup& group);
+  /// Of the group; 0: there is none.
+  std::uint64_t group_size() const { return group_ == nullptr ? 0 : group_->size(); }
+  /// Whether what selectors take of it can travel with others' selections.
+  bool can_join_selections() const;
 
   /// From the next step on. REQUIRES: equal on all ranks; not in flight; is_always_dense() does not hold.
   void decide(const PipelineDecision& decision) { decision_ = decision; }
@@ -99,8 +105,11 @@ class Pipeline {
   void start_phantom();
   void skip();
   bool test();
-  /// Goes on with an exchange of several phases whose next one can start.
+  /// Goes on with an exchange of several phases whose next one can start. REQUIRES: can_advance().
   Task<> advance();
+  bool can_advance() const;
+  /// Whether there is a phase left that advance() will start.
+  bool will_advance() const { return is_in_flight_ && route_ == Route::low_rank && low_rank_->is_in_first_sum(); }
   Task<Update> finish();
   /// Writes the update to all of `out`; false where the step was skipped.
   Task<bool> finish_into(std::span<float> out);
@@ -154,8 +163,9 @@ class Pipeline {
   void take_back(const Before& before);
 
   Route route_now() const;
+  Route settled_route() const;
   bool is_small() const;
-  bool is_whole_now() const;
+  bool travels_together(Route route) const;
   bool is_searched() const;
   std::string_view selector_now() const;
   std::uint64_t reuse_now() const;
@@ -209,7 +219,7 @@ class Pipeline {
   const Common& common_;
   Parameter parameter_;
   Communicator channel_;
-  FusedGroup* group_ = nullptr;  ///< that it travels with
+  FusedGroup* group_ = nullptr;  ///< that it travels with, in steps in which it can
   std::size_t member_ = 0;
 
   // Kept between steps.
@@ -218,6 +228,7 @@ class Pipeline {
   bool is_empty_ = true;  ///< the accumulator counts as zeros, whatever it holds
   std::optional<LowRankExchange> low_rank_;
   ThresholdState threshold_;
+  double last_threshold_ = 0;  ///< that a selection had; it makes the next one faster and not another
   PipelineDecision decision_;
   std::unique_ptr<LearnedStates> learned_ = std::make_unique<LearnedStates>();
 
@@ -229,6 +240,7 @@ class Pipeline {
   // Of the step in flight.
   bool is_in_flight_ = false;
   Route route_ = Route::dense;
+  bool is_together_ = false;  ///< it travels with its group
   bool contributes_ = false;  ///< false where this rank skips
   bool is_finite_ = true;     ///< the gradient of this rank
   bool is_void_ = false;      ///< somebody's gradient was not finite

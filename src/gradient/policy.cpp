@@ -120,7 +120,7 @@ Task<LayerBoundaries> measure_boundaries(Communicator& communicator, const Recip
 PlanRow Pipeline::plan() const {
   const Recipe& recipe = common_.recipe;
   PlanRow row{.parameter = parameter_.name, .size = parameter_.size, .how = "dense"};
-  if (group_ != nullptr) row.together = group_->name();
+  if (travels_together(settled_route())) row.together = group_->name();
   if (recipe.exchange == Exchange::none) {
     row.how = "nowhere";
     row.reason = "the recipe sends nothing";

@@ -50,21 +50,34 @@ std::string_view to_string(Role role) {
   return "unknown";
 }
 
+// Those that always travel whole have groups of their own, so that a group makes one sum. Where each may travel whole
+// at times they are packed as if all did.
 void Synchronizer::State::fuse() {
-  const SynchronizerOptions& options = common.options;
-  std::vector<Pipeline*> small;
+  const auto is_small = [&](const Pipeline& pipeline) {
+    return pipeline.can_join() && pipeline.parameter().size < common.options.fuse_below;
+  };
+  std::vector<Pipeline*> whole, others;
   for (const auto& pipeline : pipelines) {
-    if (pipeline->is_always_dense() && pipeline->parameter().size < options.fuse_below) small.push_back(pipeline.get());
+    if (!is_small(*pipeline)) continue;
+    const bool is_whole = common.recipe.adaptive || pipeline->is_always_dense();
+    (is_whole ? whole : others).push_back(pipeline.get());
   }
-  if (small.size() < 2) return;
-  for (Pipeline* const pipeline : small) {
-    const bool is_full = !groups.empty() && groups.back()->size() + pipeline->parameter().size > options.fuse_values;
-    if (groups.empty() || is_full) {
+  pack(whole);
+  pack(others);
+}
+
+void Synchronizer::State::pack(std::span<Pipeline* const> members) {
+  if (members.size() < 2) return;
+  const std::uint64_t most_values = std::min<std::uint64_t>(common.options.fuse_values, FusedGroup::kMostValues);
+  FusedGroup* group = nullptr;
+  for (Pipeline* const pipeline : members) {
+    if (group == nullptr || group->size() + pipeline->parameter().size > most_values) {
       const std::size_t number = parameters.size() + 1 + groups.size();
-      const Communicator channel = communicator.channel(options.first_channel + static_cast<std::uint32_t>(number));
-      groups.push_back(std::make_unique<FusedGroup>(channel, common.values));
+      const auto channel = common.options.first_channel + static_cast<std::uint32_t>(number);
+      groups.push_back(std::make_unique<FusedGroup>(communicator.channel(channel), common.values));
+      group = groups.back().get();
     }
-    pipeline->join(*groups.back());
+    pipeline->join(*group);
   }
 }
 
@@ -106,8 +119,7 @@ void Synchronizer::start(ParameterId parameter, std::span<const float> gradient,
   state_->require_orderly(state_->at(parameter));
   state_->decisions->before_start(state_->at(parameter));
   state_->at(parameter).start(gradient, weights);
-  state_->is_begun[parameter] = true;
-  state_->decisions->after_start();
+  state_->note_started(parameter);
 }
 
 void Synchronizer::start(ParameterId parameter, std::span<const Half> gradient, std::span<const float> weights) {
@@ -121,16 +133,20 @@ void Synchronizer::start(ParameterId parameter, std::span<const Bfloat16> gradie
 void Synchronizer::start_phantom(ParameterId parameter) {
   state_->decisions->before_start(state_->at(parameter));
   state_->at(parameter).start_phantom();
-  state_->is_begun[parameter] = true;
-  state_->decisions->after_start();
+  state_->note_started(parameter);
 }
 
 void Synchronizer::skip(ParameterId parameter) {
   state_->require_orderly(state_->at(parameter));
   state_->decisions->before_start(state_->at(parameter));
   state_->at(parameter).skip();
-  state_->is_begun[parameter] = true;
-  state_->decisions->after_start();
+  state_->note_started(parameter);
+}
+
+void Synchronizer::State::note_started(ParameterId parameter) {
+  is_begun[parameter] = true;
+  if (pipelines[parameter]->will_advance()) advancing.push_back(pipelines[parameter].get());
+  decisions->after_start();
 }
 
 void Synchronizer::end_step() {
@@ -183,11 +199,13 @@ Task<> Synchronizer::State::go_on() {
     const std::vector<double> largest = co_await replica_check;
     compare_replicas(largest);
   }
-  if (common.recipe.exchange != Exchange::low_rank) co_return;
-  for (const auto& pipeline : pipelines) {
-    Task<> advancing = pipeline->advance();
-    co_await advancing;
+  if (advancing.empty()) co_return;
+  for (Pipeline* const pipeline : advancing) {
+    if (!pipeline->can_advance()) continue;
+    Task<> next_phase = pipeline->advance();
+    co_await next_phase;
   }
+  std::erase_if(advancing, [](const Pipeline* pipeline) { return !pipeline->will_advance(); });
 }
 
 // Before the last step nothing is in flight any more, so that all ranks speak of the same updates.

@@ -41,6 +41,7 @@ struct Synchronizer::State {
 
   /// Packs what is small, in the order of registration. Depends on what ranks have agreed on alone.
   void fuse();
+  void pack(std::span<Pipeline* const> members);
 
   Pipeline& at(ParameterId parameter) {
     if (parameter < pipelines.size()) return *pipelines[parameter];
@@ -62,8 +63,9 @@ struct Synchronizer::State {
   std::vector<std::unique_ptr<Pipeline>> pipelines;
   std::optional<Decisions> decisions;  ///< set once the groups are known
   std::uint32_t end_channel = 0;
-  PoolVector<bool> is_begun;  ///< in this step: started or skipped
-  PoolVector<float> wide;     ///< a 16-bit gradient as f32
+  PoolVector<bool> is_begun;         ///< in this step: started or skipped
+  std::vector<Pipeline*> advancing;  ///< those whose exchanges have a phase to come
+  PoolVector<float> wide;            ///< a 16-bit gradient as f32
   std::uint64_t steps = 0;
   std::uint64_t local_steps = 0;
   Totals totals;
@@ -89,6 +91,7 @@ struct Synchronizer::State {
   /// Takes over what another rank's common_state() gave. REQUIRES: nothing was started yet.
   void take_over(SavedState given);
 
+  void note_started(ParameterId parameter);
   /// What every finish() does before it waits: phases of other parameters, and a check of replicas that is due.
   Task<> go_on();
   double whole_step_seconds() const;

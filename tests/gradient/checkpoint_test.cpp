@@ -252,6 +252,7 @@ TEST(ForeignState, IsRefusedWithTheReason) {
     const Values gradient(3000);
     plain.start(0, std::span<const float>(gradient));
     EXPECT_THROW((void)plain.save_state(), Error);
+    plain.end_step();
     (void)plain.finish(0);
   });
 }

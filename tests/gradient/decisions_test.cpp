@@ -249,10 +249,32 @@ TEST(Adaptive, IsFrozenWhereStepsShallBeReproducible) {
   EXPECT_EQ(train(training).stats[0][0].route, "selected");
 }
 
+// What a mix of ways may be in one group: some layers whole, others by the recipe.
+TEST(Adaptive, PacksLayersThatTravelWholeAsDenseDoes) {
+  for (const char* const recipe : {"adaptive:three_lc", "adaptive:topk:50%|dense_below:0"}) {
+    Training training = layers(recipe, dear_computing(), 1);
+    training.options.reproducible = true;
+    training.parameters.clear();
+    for (int i = 0; i < 9; ++i) training.parameters.push_back({"p" + std::to_string(i), 20u + 40u * unsigned(i % 3)});
+    training.gradient = [sizes = training.parameters](int rank, std::uint64_t step, ParameterId id) {
+      return integer_gradient(sizes[id].size, rank, step, id);
+    };
+    const Trained adaptive = train(training);
+    training.recipe = parse_recipe("dense");
+    const Trained dense = train(training);
+    for (std::size_t id = 0; id < training.parameters.size(); ++id) {
+      EXPECT_EQ(adaptive.plans[0][id].how, "dense") << recipe;
+      EXPECT_EQ(adaptive.plans[0][id].together, dense.plans[0][id].together) << recipe;
+      EXPECT_EQ(adaptive.stats[id][0].bytes_sent, dense.stats[id][0].bytes_sent) << recipe;
+    }
+    EXPECT_EQ(adaptive.updates, dense.updates) << recipe;
+  }
+}
+
 TEST(Adaptive, TellsWhoeverBeginsAStepBeforeTheLastOneHasEnded) {
   run_threads(1, [](Communicator& communicator) {
-    Synchronizer synchronizer =
-        Synchronizer::make(communicator, {{"a", 2}, {"b", 2}}, parse_recipe("adaptive:topk:50%|dense_below:0"));
+    Synchronizer synchronizer = Synchronizer::make(communicator, {{"a", 2}, {"b", 2}},
+                                                   parse_recipe("adaptive:topk:50%|dense_below:0"), {.fuse_below = 0});
     const Values gradient = {1, 2};
     synchronizer.start(0, std::span(gradient));
     (void)synchronizer.finish(0);

@@ -1,5 +1,6 @@
 // Steps of a training that is under way: small parameters share messages, and nobody asks the system for memory.
 #include "collectives/count_allocations.hpp"
+#include "gradient/fused_group.hpp"
 #include "gradient/training.hpp"
 #include "tulle/base/buffer.hpp"
 #include "tulle/base/error.hpp"
@@ -82,18 +83,91 @@ TEST(Fusion, GivesTheSameUpdatesWithFewerBytesInAnyOrder) {
   for (training.seed = 1; training.seed <= 4; ++training.seed) EXPECT_EQ(train(training).updates, apart.updates);
 }
 
+TEST(Fusion, OfSelectionsGivesTheSameUpdatesWithFewerBytesInAnyOrder) {
+  const Trained apart = train(many_small(1000));
+  Training training = many_small(4000);
+  const Trained together = train(training);
+  EXPECT_EQ(apart.plans[0][8].together, "");
+  EXPECT_EQ(together.plans[0][8].together, "p0");
+  EXPECT_EQ(together.stats[8][0].route, "selected");
+  EXPECT_EQ(together.updates, apart.updates);
+  EXPECT_EQ(together.residuals, apart.residuals);
+  EXPECT_LT(bytes_of(together), bytes_of(apart));
+  training.any_order = true;
+  training.options.fuse_values = 5000;  // several groups
+  for (training.seed = 1; training.seed <= 4; ++training.seed) {
+    const Trained trained = train(training);
+    EXPECT_EQ(trained.updates, apart.updates);
+    EXPECT_EQ(trained.residuals, apart.residuals);
+  }
+}
+
+TEST(Fusion, LeavesSelectionsApartThatAreCodedTogether) {
+  Training training = many_small(4000);
+  training.recipe = parse_recipe("topk:2%|dense_below:500|qsgd:4");
+  const Trained trained = train(training);
+  EXPECT_EQ(trained.plans[0][8].together, "");
+  EXPECT_EQ(trained.plans[0][9].together, "p1");
+}
+
+// A rank's only value, at the index of its number.
+AnyStream one_value(int rank, float value) {
+  const std::vector<std::uint32_t> index = {static_cast<std::uint32_t>(rank)};
+  const Values values = {value};
+  return Stream<float>::from_sorted(3, std::span<const std::uint32_t>(index), std::span<const float>(values));
+}
+
+Values multiples(float value) { return {value, 2 * value, 3 * value}; }
+Values thrice(float value) { return {value, value, value}; }
+
+void add_members(FusedGroup& group) {
+  for (const char* const name : {"whole", "away", "selected", "also_whole"}) group.add(name, 3);
+}
+
+// Each rank's members arrive in another order: two send all, one a selection, and one travels by itself.
+Task<> sum_in_own_ways(Communicator& communicator) {
+  FusedGroup group(communicator, 12);
+  add_members(group);
+  const Values values = multiples(1), more = multiples(10);
+  const CallOptions options{.density = 0.5};
+  for (int i = 0; i < 4; ++i) {
+    const int member = (i + communicator.rank()) % 4;
+    if (member == 0) group.contribute_all(0, Stream<float>::borrow_dense(values), options);
+    if (member == 1) group.stay_away(1);
+    if (member == 2) group.contribute_selection(2, one_value(communicator.rank(), 5), options);
+    if (member == 3) group.contribute_all(3, Stream<float>::borrow_dense(more), options);
+    if (i < 3) {
+      EXPECT_FALSE(group.test());
+    }
+  }
+  Task<AnyStream> first = group.sum_of(0);
+  EXPECT_EQ(Stream<float>(co_await first).to_vector(), multiples(3));
+  Task<AnyStream> third = group.sum_of(2);
+  EXPECT_EQ(Stream<float>(co_await third).to_vector(), thrice(5));
+  Task<AnyStream> last = group.sum_of(3);
+  EXPECT_EQ(Stream<float>(co_await last).to_vector(), multiples(30));
+  EXPECT_GT(group.counts_of(2).bytes_sent, 0u);
+}
+
+TEST(Fusion, SumsWhatMembersSendInTheirOwnWays) {
+  SimWorld world(SimOptions{.ranks = 3});
+  for (const std::exception_ptr& error : world.try_run(sum_in_own_ways)) EXPECT_EQ(message_of(error), "");
+}
+
 TEST(Fusion, SkipsMembersAndVoidsTheirStepsOneByOne) {
-  Training training = many_small(1000);
+  Training training = many_small(4000);
   training.options.non_finite = NonFinitePolicy::skip;
   const GradientFunction gradient = training.gradient;
   training.gradient = [=](int rank, std::uint64_t step, ParameterId id) {
     Values values = gradient(rank, step, id);
-    if (rank == 2 && step == 1 && id == 5) values[3] = std::numeric_limits<float>::infinity();
+    if (rank == 2 && step == 1 && (id == 5 || id == 8)) values[3] = std::numeric_limits<float>::infinity();
     return rank == 1 && id == 6 ? Values{} : values;
   };
   const Trained trained = train(training);
   expect_same_updates(trained);
   EXPECT_EQ(trained.updates[1][5][0], Values(5));
+  EXPECT_EQ(trained.updates[1][8][0], Values(2000));
+  EXPECT_NE(trained.updates[1][16][0], Values(2000));
   EXPECT_NE(trained.updates[1][7][0], Values(7));
   Values mean(6);
   for (const int rank : {0, 2, 3}) {

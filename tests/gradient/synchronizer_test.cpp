@@ -203,14 +203,23 @@ TEST(Momentum, AtDensity1IsMomentumSgd) {
   }
 }
 
+// Every preset, with starts in another order on each rank and in each step. Layers travel together and apart.
 TEST(SynchronizerOnThreads, GivesTheBitsOfTheSimulatorInAnyOrder) {
-  for (const char* const text : {"topk:2%", "spardl:2%", "three_lc", "powersgd:2", "sparseloco:every=1"}) {
-    Training training = integers(text, 3, 5);
+  std::vector<std::pair<std::string, Recipe>> recipes = {{"adaptive:three_lc", parse_recipe("adaptive:three_lc")}};
+  for (const Preset* const preset : sending_presets()) recipes.emplace_back(preset->name, preset->recipe);
+  for (auto& [name, recipe] : recipes) {
+    recipe.dense_below = 0;
+    Training training = integers("dense", 3, 3);
+    training.recipe = recipe;
     training.any_order = true;
     training.options.reproducible = true;
-    const Trained simulated = train(training), threaded = train_on_threads(training);
-    EXPECT_EQ(threaded.updates, simulated.updates) << text;
-    EXPECT_EQ(threaded.residuals, simulated.residuals) << text;
+    for (const std::uint64_t fuse_below : {2000u, 0u}) {
+      training.options.fuse_below = fuse_below;
+      training.seed += 1;
+      const Trained simulated = train(training), threaded = train_on_threads(training);
+      EXPECT_EQ(threaded.updates, simulated.updates) << name << ", fused below " << fuse_below;
+      EXPECT_EQ(threaded.residuals, simulated.residuals) << name << ", fused below " << fuse_below;
+    }
   }
 }
 

@@ -68,7 +68,8 @@ struct SynchronizerOptions {
   std::uint64_t seed = 0;           ///< of everything random
   std::uint32_t first_channel = 1;  ///< of the communicator: those up to Synchronizer::end_channel() are taken
   /// Parameters that have fewer values than this travel together, where they travel whole or as selections that are
-  /// summed; 0: each by itself. A group is sent when all its members are there, so that end_step() comes before finish().
+  /// summed; 0: each by itself. A group is sent when all its members are there, so that end_step() comes before
+  /// finish().
   std::uint64_t fuse_below = 16'384;
   std::uint64_t fuse_values = 262'144;  ///< of a group; larger ones start later, smaller ones are more messages
   int threads = 1;                      ///< of selecting; 0: all that there are

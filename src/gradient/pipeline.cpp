@@ -356,28 +356,16 @@ void Pipeline::send_nothing() {
   send_accumulator(Accumulator(std::span<float>(guest_)));
 }
 
-// The last selection's, where the one before was near it: a threshold that moves would let too many values pass, or too
-// few. Of many values a sample takes no time that shows.
-double Pipeline::steady_threshold() const {
-  constexpr std::uint64_t kManyValues = std::uint64_t{1} << 16;
-  constexpr double kNear = 0.1;
-  const bool is_steady = std::abs(thresholds_[0] - thresholds_[1]) <= kNear * thresholds_[0];
-  return is_steady && parameter_.size < kManyValues ? thresholds_[0] : 0;
-}
-
 // Values leave the accumulator here. Where the sum of gradient and accumulator is all there is to do first, the
 // selector makes it in its own pass.
 AnyStream Pipeline::select(const Accumulation& how, std::span<const float> gradient, std::span<const float> weights) {
   if (how.is_sum() && reuse_now() == 1) {
     SelectOptions options = select_options();
     options.decay = how.decay;
-    options.last_threshold = steady_threshold();
     const auto select_now = [&] {
-      return accumulate_and_select<float>(selector_now(), accumulator_, gradient, options);
+      return accumulate_and_select<float>(selector_now(), accumulator_, gradient, options).stream;
     };
-    const Selection found = timed(stats_.select_seconds, select_now);
-    thresholds_ = {found.threshold, thresholds_[0]};
-    taken_ = found.stream;
+    taken_ = timed(stats_.select_seconds, select_now);
     return taken_;
   }
   timed(stats_.accumulate_seconds, [&] { accumulate(how, gradient, weights, velocity_, accumulator_); });

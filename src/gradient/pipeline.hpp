@@ -193,7 +193,6 @@ class Pipeline {
   void run_stages(std::span<const float> gradient, std::span<const float> weights, double norm);
   [[noreturn]] void refuse_together(std::uint64_t index);
   AnyStream select(const Accumulation& how, std::span<const float> gradient, std::span<const float> weights);
-  double steady_threshold() const;
   AnyStream select_from_accumulator();
   std::optional<AnyStream> select_by_old_threshold();
   void send_nothing();
@@ -230,7 +229,6 @@ class Pipeline {
   bool is_empty_ = true;  ///< the accumulator counts as zeros, whatever it holds
   std::optional<LowRankExchange> low_rank_;
   ThresholdState threshold_;
-  std::array<double, 2> thresholds_{};  ///< of the last two selections; they make the next one faster and not another
   PipelineDecision decision_;
   std::unique_ptr<LearnedStates> learned_ = std::make_unique<LearnedStates>();
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 
 #include "select/kth_largest.hpp"
 #include "select/non_finite.hpp"
@@ -83,28 +82,11 @@ Key KeySample::at_rank(std::size_t rank) const {
   return std::max<Key>(kth_largest(keys, rank + 1), 1);
 }
 
-namespace {
-
-// What reaches the key of an earlier selection: nothing where that was none, or where fewer than k do.
-std::optional<Candidates> gather_by_last_key(const DenseInput& input, const CandidateSpec& spec) {
-  if (spec.last_key == 0) return std::nullopt;
-  AnyStream stream = gather(input, {.side = spec.side, .low = spec.last_key, .expected = 2 * spec.k});
-  stream = admit_non_finite(input, std::move(stream), spec.non_finite);
-  if (stream.nnz() < spec.k) return std::nullopt;
-  return Candidates{std::move(stream), spec.last_key};
-}
-
-}  // namespace
-
 Candidates gather_candidates(const DenseInput& input, const CandidateSpec& spec) {
   const std::uint64_t count = input.range.size();
   const bool by_sample = spec.k > 0 && count >= kSmallInput;
   DenseInput unread = input;
-  if (by_sample && spec.last_key > 0) {
-    if (std::optional<Candidates> found = gather_by_last_key(input, spec)) return *std::move(found);
-    unread = input.accumulated();
-  }
-  if (by_sample && unread.addend != nullptr && count * size_of(input.type) <= kCachedBytes) {
+  if (by_sample && input.addend != nullptr && count * size_of(input.type) <= kCachedBytes) {
     add_addend(input);
     unread = input.accumulated();
   }

@@ -3,8 +3,7 @@
 // How it works. A *sample* of the data, drawn by a counter-based generator, suggests a key that a little more than k
 // values reach; one pass gathers those that do. Where fewer than k did (one time in thousands, or where the data is
 // far from what the sample shows), the key is lowered and the pass repeated, at last with all non-zeros. So the sample
-// decides the cost and never the result. Where the k-th largest of values much like these is known, a key a little
-// below it takes the place of the sample.
+// decides the cost and never the result.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +21,6 @@ struct CandidateSpec {
   NonFinite non_finite = NonFinite::error;
   std::uint64_t seed = 0;
   std::uint64_t step = 0;
-  Key last_key = 0;  ///< that an earlier k-th largest value had; 0: none is known
 };
 
 /// Keys of some values from all over the input. Reads the addend with the values.

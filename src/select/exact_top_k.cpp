@@ -2,8 +2,7 @@
 //
 // How it works. One pass gathers *candidates*: values that reach a key at which a sample suggests that a little more
 // than k do (candidates.hpp; the sample decides the cost, never the result). A radix selection among the candidates
-// finds the k-th largest key; those above it, and the first of those equal to it, are kept. Who knows what the k-th
-// largest was a step before saves the sample.
+// finds the k-th largest key; those above it, and the first of those equal to it, are kept.
 //
 // Cost: one pass over the data, and about 2k pairs. Where most values are equal all of them may be candidates: then as
 // many pairs as values.
@@ -12,17 +11,9 @@
 #include "select/split.hpp"
 
 namespace tulle {
-namespace {
-
-// Of a k-th largest value from one step to the next. Closer to 1 more steps find too few values and look again; further
-// from it there are more candidates: at 0.9 and a density of 1 % twice as many as are wanted, where values are normal.
-constexpr double kMoved = 0.9;
-
-}  // namespace
 
 Selection select_top_k(const DenseInput& input, const SelectOptions& options, Side side) {
-  CandidateSpec spec = candidates_of(input, options, side);
-  if (options.last_threshold > 0) spec.last_key = key_at_least(input.type, kMoved * options.last_threshold);
+  const CandidateSpec spec = candidates_of(input, options, side);
   const AnyStream selected = top_keys(gather_candidates(input, spec).stream, side, spec.k);
   const Key least = selected.nnz() == 0 ? 0 : least_key(selected, side);
   return taken(input, selected, magnitude_of(input.type, least), selected.nnz());

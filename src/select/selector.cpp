@@ -28,9 +28,6 @@ void check(const Selector& selector, const SelectOptions& options) {
     refuse(selector, fmt::format("threshold is {}, expected 0 or more", *options.threshold));
   }
   if (options.sign != Sign::any && selector.signs != SelectorSigns::asked) refuse(selector, "selects by no sign");
-  if (!(options.last_threshold >= 0)) {
-    refuse(selector, fmt::format("last_threshold is {}, expected 0 or more", options.last_threshold));
-  }
   if (options.bucket == 0) refuse(selector, "bucket is 0, expected 1 or more");
   if (!(options.decay >= 0 && options.decay <= 1)) {
     refuse(selector, fmt::format("decay is {}, expected 0 to 1", options.decay));

@@ -113,24 +113,6 @@ TEST_P(EverySelector, LetsTheResidualDecayFirstWhereAskedTo) {
                Error);
 }
 
-// Too low, near, too high, and far too high: the cost differs, and nothing else.
-TEST_P(EverySelector, SelectsTheSameWhateverTheLastThresholdWas) {
-  const std::vector<float> values = mixed_values<float>(20000, 7), gradient = mixed_values<float>(20000, 8);
-  std::vector<float> left = values;
-  const Selection expected =
-      accumulate_and_select(GetParam().name, std::span(left), std::span<const float>(gradient), usual_options());
-  for (const double factor : {0.0, 0.01, 0.5, 1.0, 1.1, 1.2, 100.0}) {
-    SelectOptions options = usual_options();
-    options.last_threshold = factor * expected.threshold;
-    std::vector<float> residual = values;
-    const Selection selection =
-        accumulate_and_select(GetParam().name, std::span(residual), std::span<const float>(gradient), options);
-    EXPECT_EQ(selection.stream, expected.stream) << factor;
-    EXPECT_EQ(selection.threshold, expected.threshold) << factor;
-    EXPECT_TRUE(same_values(residual, left)) << factor;
-  }
-}
-
 TEST_P(EverySelector, DoesNotDependOnTheNumberOfThreads) {
   const std::vector<float> values = mixed_values<float>(700000, 4);
   SelectOptions options = usual_options();

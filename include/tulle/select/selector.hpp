@@ -49,9 +49,6 @@ struct SelectOptions {
   std::uint64_t step = 0;
   int threads = 0;  ///< for large inputs; 0: TULLE_THREADS, or all processors
   NonFinite non_finite = NonFinite::error;
-  /// exact_top_k: the threshold of an earlier selection from values that were much the same; 0: none is known. Where it
-  /// is near, a sample is saved. It decides the cost and never the result.
-  double last_threshold = 0;
   double decay = 1;  ///< accumulate_and_select(): the residual is multiplied by it first; not of integers
 };
 

@@ -134,6 +134,17 @@ ordered_json json_of(const TracedParameter& traced) {
 
 }  // namespace
 
+// Here, because the names are part of the format.
+std::string_view to_string(Role role) {
+  switch (role) {
+    case Role::hidden: return "hidden";
+    case Role::output: return "output";
+    case Role::small: return "small";
+    case Role::bias_or_norm: return "bias_or_norm";
+  }
+  return "unknown";
+}
+
 double TrainingTrace::compute_seconds() const {
   double seconds = forward_seconds;
   for (const TracedParameter& traced : parameters) seconds += traced.backward_seconds;

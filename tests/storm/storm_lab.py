@@ -302,7 +302,7 @@ def parse(arguments):
     parser.add_argument("--away", type=float, default=10, help="seconds until a host is back (10)")
     parser.add_argument("--dark", action="store_true", help="the host's link goes down first: nobody is told of the death")
     parser.add_argument("--hidden", type=int, default=1536, help="units of each hidden layer (1536: 3.6 million values)")
-    parser.add_argument("--compute", type=float, default=0.25, help="seconds that a gradient takes at least (0.25)")
+    parser.add_argument("--compute", type=float, default=0.5, help="seconds that a gradient takes at least (0.5)")
     parser.add_argument("--seed", type=int, default=1, help="of the choice of hosts (1)")
     parser.add_argument("--json", metavar="FILE", help="write the result as one line of JSON")
     parser.add_argument("--rank-program", required=True, help=argparse.SUPPRESS)

@@ -29,9 +29,11 @@ TORCH :=
 test: setup
 	TORCH="$(TORCH)" scripts/test
 
+# Each fuzzer for so many seconds; or FUZZ_RUNS=100M: so many inputs in all, which goes on where it was ended.
 FUZZ_SECONDS := 60
+FUZZ_RUNS :=
 fuzz: setup
-	scripts/fuzz -max_total_time=$(FUZZ_SECONDS)
+	scripts/fuzz $(if $(FUZZ_RUNS),--executions $(FUZZ_RUNS),-max_total_time=$(FUZZ_SECONDS))
 
 # A million simulated jobs that lose ranks; ended and started again it goes on.
 storm: setup

@@ -8,13 +8,24 @@
 #include "base/checkpoint.hpp"
 #include "cli/common/value_file.hpp"
 #include "comm/agreement_message.hpp"
+#include "comm/tcp/card.hpp"
+#include "comm/tcp/door.hpp"
+#include "comm/tcp/frame.hpp"
+#include "comm/tcp/hello.hpp"
+#include "comm/tcp/packed_strings.hpp"
 #include "fuzz/fuzz.hpp"
 #include "gradient/saved_state.hpp"
+#include "nn/run_state.hpp"
+#include "server/letters.hpp"
 #include "stream/synthetic.hpp"
 #include "tulle/codec/frame.hpp"
 #include "tulle/codec/registry.hpp"
+#include "tulle/collectives/registry.hpp"
+#include "tulle/collectives/state.hpp"
 #include "tulle/comm/message.hpp"
 #include "tulle/comm/profile_file.hpp"
+#include "tulle/gradient/recipe.hpp"
+#include "tulle/gradient/training_trace.hpp"
 #include "tulle/linear/csr_file.hpp"
 #include "tulle/linear/model.hpp"
 
@@ -206,6 +217,109 @@ void write_texts(const std::filesystem::path& root) {
              "\n");
 }
 
+void write_recipes(const std::filesystem::path& root) {
+  for (const std::string_view text :
+       {"topk:1%|qsgd:4|no_ef", "topk:16/512,randomized", "adaptive:redsync:density=0.1%",
+        "dense|momentum:0.9|outer:sgd", "dgc:0.1%|warm_up:dense|warm_up_steps:10", "spardl:1%|teams:2"}) {
+    write_text(root / "recipe", std::to_string(std::hash<std::string_view>()(text)), text);
+  }
+  for (const gradient::Preset& preset : gradient::presets()) {
+    write_text(root / "recipe", preset.name, preset.name);
+    write_text(root / "recipe", fmt::format("{}.json", preset.name), gradient::to_json(preset.recipe));
+  }
+  write_text(root / "recipe", "preset.json", R"({"preset":"topk","density":0.5,"error_feedback":false})");
+}
+
+void write_learned(const std::filesystem::path& root) {
+  AlgorithmState state;
+  state.calls = 3;
+  state.nnz_per_rank = 10.5;
+  state.experience.rows.push_back({.number = 1, .calls = 2, .last_call = 2, .known = 2, .ratios = {0.5f, 2}});
+  state.experience.last_row = algorithm_number(registry().back());
+  state.team_gather = {.target = 100, .h = 5, .least_h = 1, .most_h = 50, .step = 2, .moved_alike = true};
+  state.oktopk = {.k = 7, .threshold_age = 1, .region_age = 2, .cuts = {0, 5, 300}};
+  write_text(root / "learned", "state", save_state(state));
+  write_text(root / "learned", "nothing", save_state({}));
+}
+
+void write_traces(const std::filesystem::path& root) {
+  gradient::TrainingTrace trace{.model = "mlp", .origin = "a corpus", .batch = 32, .forward_seconds = 0.002};
+  trace.overlap = false;
+  trace.machine.gamma_dense_seconds *= 2;
+  trace.parameters = {
+      {.parameter = {.name = "hidden", .size = 800, .rows = 20}, .backward_seconds = 0.003},
+      {.parameter = {.name = "output", .size = 10, .role = gradient::Role::output}, .backward_seconds = 0.001}};
+  write_text(root / "trace", "two", gradient::to_text(trace));
+}
+
+Seed choice(int number) { return Seed().put(static_cast<std::uint8_t>(number)); }
+
+void write_meeting(const std::filesystem::path& root) {
+  const Card card{.detach_bytes = 1, .pull_bytes = 2, .host = "host", .addresses = {SocketAddress::any()}};
+  const std::string bytes = encode_card(card);
+  choice(0).put(std::as_bytes(std::span(bytes))).write(root / "meeting", "card");
+  choice(1).put(encode_hello({.kind = Hello::Kind::welcome, .from = 1})).write(root / "meeting", "hello");
+  const std::string strings = pack_strings({"one", "", "three"});
+  choice(2).put(std::as_bytes(std::span(strings))).write(root / "meeting", "strings");
+  Seed notes = choice(3);
+  for (const auto& [kind, content] : {std::pair(NoteKind::place, "12345678"), std::pair(NoteKind::here, "")}) {
+    notes.put(kind).put(static_cast<std::uint32_t>(std::string_view(content).size()));
+    notes.put(std::as_bytes(std::span(std::string_view(content))));
+  }
+  notes.write(root / "meeting", "notes");
+}
+
+// A message with small, large and, where it has a number, pulled segments; then a goodbye.
+void write_stream(const std::filesystem::path& root, std::uint64_t number) {
+  std::vector<Buffer> segments;
+  for (const std::size_t bytes : {3, 0, 20, 80}) segments.push_back(Buffer::copy_of(Bytes(bytes, std::byte{7})));
+  const Buffer head = encode_message_head({.sequence = 3}, segments);
+  const auto head_bytes = static_cast<std::uint32_t>(head.size());
+  Seed seed = choice(30);
+  seed.put(encode_frame_prefix({.head_bytes = head_bytes, .number = number})).put(head.bytes());
+  if (number != 0) seed.put(std::uint64_t{4096});  // where the last one lies
+  for (const Buffer& segment : std::span(segments).first(number != 0 ? 3 : 4)) seed.put(segment.bytes());
+  seed.put(encode_frame_prefix({.kind = FrameKind::pulled, .number = 1}));
+  seed.put(encode_frame_prefix({.kind = FrameKind::goodbye}));
+  seed.write(root / "inbox", number != 0 ? "pulled" : "sent");
+}
+
+void write_letters(const std::filesystem::path& root) {
+  using namespace server;
+  for (const LetterKind kind : {LetterKind::join, LetterKind::push, LetterKind::update}) {
+    LetterHead head{.kind = kind, .parameter = 1, .sequence = 2, .version = 3, .life = 4, .weight = 0.5};
+    if (kind == LetterKind::update) head.accepted = {{1, 2}, {3, 4}};
+    const Segments letter = encode_letter(head, body_of("a body"));
+    choice(static_cast<int>(letter[0].size()))
+        .put(letter[0].bytes())
+        .put(letter[1].bytes())
+        .write(root / "letter", std::to_string(static_cast<int>(kind)));
+  }
+}
+
+void write_nn_data(const std::filesystem::path& root) {
+  using namespace std::string_view_literals;
+  const auto write = [&](int format, std::string_view name, std::string_view one, std::string_view other = {}) {
+    choice(format)
+        .put(static_cast<std::uint16_t>(one.size()))
+        .put(std::as_bytes(std::span(one)))
+        .put(std::as_bytes(std::span(other)))
+        .write(root / "nn_data", name);
+  };
+  write(0, "idx",
+        "\0\0\x08\x03\0\0\0\x02\0\0\0\x01\0\0\0\x03"
+        "abcdef"sv,
+        "\0\0\x08\x01\0\0\0\x02\1\2"sv);
+  write(1, "cifar", std::string(3073, '\5'));
+  write(2, "ctf", "0 |S0 178:1 |S1 14:1 |S2 128:1\n0 |S0 7:1 |S2 0:1\n1 |S0 3:1 |S1 2:1 |S2 1:1\n");
+  write(3, "numbers", "1\t2.5\ta\n3 -4e2\tb\n0.5\t1\ta\n");
+  write(4, "sentences", "show me flights\tflight\nhow much\tfare\n", "flights\tfare\n");
+  write(5, "words", "one two one\nthree two one\n");
+  write(6, "bytes", "abc", "de");
+  const nn::SavedRun run{.state = {.epoch = 1, .steps = 9, .epochs = {{.epoch = 1}}}, .division = "even"};
+  write(7, "state", nn::to_json(run, {{"model", "mlp"}}));
+}
+
 void write_all(const std::filesystem::path& root) {
   for (const std::uint64_t count : {1, 5, 40}) {
     write_indices(root, count);
@@ -223,6 +337,13 @@ void write_all(const std::filesystem::path& root) {
   write_states(root);
   write_coded_files(root);
   write_texts(root);
+  write_recipes(root);
+  write_learned(root);
+  write_traces(root);
+  write_meeting(root);
+  for (const std::uint64_t number : {0, 5}) write_stream(root, number);
+  write_letters(root);
+  write_nn_data(root);
 }
 
 }  // namespace

@@ -129,7 +129,7 @@ def _run(options, command):
 
 
 def _run_in(lab, options, command):
-    launcher = "torch" if options.torch else "each" if options.each else options.mpi
+    launcher = options.launcher or options.mpi
     job = Job(command, options.np or len(lab.hosts), launcher, shlex.split(options.mpi_flags), options.timeout,
               options.launch_timeout, options.retries)
     before, begun = counters.read(lab), time.monotonic()
@@ -275,9 +275,12 @@ def _run_flags(verb):
     verb.add_argument("--np", type=_typed(_whole("ranks", 1, 4096)), metavar="P", help="ranks (default: one a host)")
     how = verb.add_mutually_exclusive_group()
     how.add_argument("--mpi", choices=("openmpi", "mpich"), default="openmpi", help="which MPI (default: openmpi)")
-    how.add_argument("--torch", action="store_true",
+    how.add_argument("--torch", dest="launcher", action="store_const", const="torch",
                      help="no MPI: MASTER_ADDR, RANK and so on as from torchrun; .py runs by /usr/bin/python3")
-    how.add_argument("--each", action="store_true", help="no MPI: the plain command on each host, with RANK set")
+    how.add_argument("--each", dest="launcher", action="store_const", const="each",
+                     help="no MPI: the plain command on each host, with RANK set")
+    how.add_argument("--outside", dest="launcher", action="store_const", const="outside",
+                     help="no MPI: the command once, on no host; `ip netns exec tulle-NAME-INDEX` takes it to one")
     verb.add_argument("--mpi-flags", default="", metavar="FLAGS", help="further flags of mpirun, as one argument")
     verb.add_argument("--timeout", type=_typed(_seconds), metavar="S", help="end the command then (code 124)")
     verb.add_argument("--launch-timeout", type=_typed(_seconds), default=30.0, metavar="S",

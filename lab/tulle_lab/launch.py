@@ -1,4 +1,5 @@
-"""Running a command on the hosts: by Open MPI, by MPICH, or one plain process per rank (also for PyTorch).
+"""Running a command on the hosts: by Open MPI, by MPICH, or one plain process per rank (also for PyTorch); or one beside
+them that starts what it likes there.
 
 Each launcher turns (lab, ranks, command) into processes; what all share (time limits, tries, ending what is left) is in
 `run_command`.
@@ -217,6 +218,10 @@ def _start_each(group, lab, job, environment):
         group.relay(child.stderr, sys.stderr, prefix.__add__)
 
 
+def _start_outside(group, _lab, job, environment):
+    group.start(job.command, environment)
+
+
 def _torch_environment(lab, placement, rank, port):
     host = placement[rank]
     first = placement.index(host)
@@ -236,7 +241,8 @@ def _torch_environment(lab, placement, rank, port):
     }
 
 
-_LAUNCHERS = {"openmpi": _start_openmpi, "mpich": _start_mpich, "torch": _start_each, "each": _start_each}
+_LAUNCHERS = {"openmpi": _start_openmpi, "mpich": _start_mpich, "torch": _start_each, "each": _start_each,
+              "outside": _start_outside}
 
 _MPIRUN_NAMES = {
     "openmpi": ("mpirun.openmpi", "orterun", "mpirun"),

@@ -48,7 +48,7 @@ class Presence {
 
 std::vector<int> survivors_of(const Proposal& decision) {
   std::vector<int> ranks;
-  for (const Contribution& survivor : decision.survivors) ranks.push_back(static_cast<int>(survivor.rank));
+  for (const Survivor& survivor : decision.survivors) ranks.push_back(static_cast<int>(survivor.rank));
   return ranks;
 }
 
@@ -68,7 +68,7 @@ Agreement take_decision(AgreementNode& node, const Context& context, std::uint8_
                 fmt::format("the survivors of agreement {} are ranks {}: this one came too late or was taken for dead",
                             number, fmt::join(agreement.survivors, ", ")));
   }
-  for (const Contribution& survivor : decision.survivors) agreement.values.push_back(survivor.value);
+  for (const Survivor& survivor : decision.survivors) agreement.values.push_back(survivor.value);
   return agreement;
 }
 

@@ -320,7 +320,7 @@ void AgreementNode::decide(const Proposal& proposal, double now) {
   decided_[number_] = proposal;
   if (decided_.size() > kMostDecided) decided_.erase(decided_.begin());
   members_.clear();
-  for (const Contribution& survivor : news.proposal->survivors) members_.push_back(static_cast<int>(survivor.rank));
+  for (const Survivor& survivor : news.proposal->survivors) members_.push_back(static_cast<int>(survivor.rank));
   number_ += 1;
   joined_.clear();
   promised_ = accepted_ballot_ = 0;

@@ -42,10 +42,10 @@ std::vector<std::uint32_t> decode_gone(std::span<const std::byte> records, int s
   return gone;
 }
 
-std::vector<Contribution> decode_survivors(std::span<const std::byte> records, int size) {
+std::vector<Survivor> decode_survivors(std::span<const std::byte> records, int size) {
   if (records.empty()) reject("survivors", "there are none");
   require_ranks(records, kSurvivorBytes, size, "survivors");
-  std::vector<Contribution> survivors;
+  std::vector<Survivor> survivors;
   for (; !records.empty(); records = records.subspan(kSurvivorBytes)) {
     survivors.push_back({load_at<std::uint32_t>(records, 0), load_at<std::uint64_t>(records, kSurvivorValueAt)});
   }
@@ -55,7 +55,7 @@ std::vector<Contribution> decode_survivors(std::span<const std::byte> records, i
 }  // namespace
 
 bool Proposal::has(int rank) const {
-  return std::ranges::find(survivors, static_cast<std::uint32_t>(rank), &Contribution::rank) != survivors.end();
+  return std::ranges::find(survivors, static_cast<std::uint32_t>(rank), &Survivor::rank) != survivors.end();
 }
 
 Segments encode_agreement_message(const AgreementMessage& message) {

@@ -13,16 +13,16 @@ namespace tulle {
 /// Which proposal is the later one: a round, then the proposer's rank. 0: none.
 using Ballot = std::uint64_t;
 
-struct Contribution {
+struct Survivor {
   std::uint32_t rank = 0;
   std::uint64_t value = 0;
-  friend bool operator==(const Contribution&, const Contribution&) = default;
+  friend bool operator==(const Survivor&, const Survivor&) = default;
 };
 
 /// Who survives, with what each of them gave, by rank.
 struct Proposal {
   std::uint8_t call = 0;  ///< which function the survivors called, and how
-  std::vector<Contribution> survivors;
+  std::vector<Survivor> survivors;
 
   bool has(int rank) const;
   friend bool operator==(const Proposal&, const Proposal&) = default;

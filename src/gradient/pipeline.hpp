@@ -7,7 +7,6 @@
 // ranks agree without a message. start() is in pipeline.cpp, finish() in delivery.cpp.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>

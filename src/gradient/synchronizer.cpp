@@ -40,16 +40,6 @@ std::span<const float> widened(std::span<const V> values, PoolVector<float>& mem
 
 }  // namespace
 
-std::string_view to_string(Role role) {
-  switch (role) {
-    case Role::hidden: return "hidden";
-    case Role::output: return "output";
-    case Role::small: return "small";
-    case Role::bias_or_norm: return "bias_or_norm";
-  }
-  return "unknown";
-}
-
 // Those that always travel whole have groups of their own, so that a group makes one sum. Where each may travel whole
 // at times they are packed as if all did.
 void Synchronizer::State::fuse() {

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -135,6 +134,17 @@ ordered_json json_of(const TracedParameter& traced) {
 
 }  // namespace
 
+// Here, because the names are part of the format.
+std::string_view to_string(Role role) {
+  switch (role) {
+    case Role::hidden: return "hidden";
+    case Role::output: return "output";
+    case Role::small: return "small";
+    case Role::bias_or_norm: return "bias_or_norm";
+  }
+  return "unknown";
+}
+
 double TrainingTrace::compute_seconds() const {
   double seconds = forward_seconds;
   for (const TracedParameter& traced : parameters) seconds += traced.backward_seconds;
@@ -174,9 +184,13 @@ TrainingTrace parse_training_trace(std::string_view text, std::string_view sourc
 }
 
 TrainingTrace read_training_trace(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) throw Error(ErrorKind::system, fmt::format("cannot read {}: {}", path, std::strerror(errno)));
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  std::ifstream file(path, std::ios::binary);
+  std::string text;
+  std::getline(file, text, '\0');  // the whole file, and no exception where it is a directory
+  if (!file.is_open() || file.bad()) {
+    throw Error(ErrorKind::system, fmt::format("cannot read {}: {}", path, std::strerror(errno)));
+  }
+  if (!file.eof()) throw Error(ErrorKind::bad_input, fmt::format("{}: is no text", path));
   return parse_training_trace(text, path);
 }
 

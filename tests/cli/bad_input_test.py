@@ -113,6 +113,11 @@ DOORS = [
     Door("network", "network.json", ["simulate", "--network", "FILE", "--ranks", "2", "--dimension", "64"],
          texts={**BAD_JSON, "fraction": b'{"ranks_per_node": 1.5}', "negative": b'{"nodes_per_leaf": -1}',
                 "huge": b'{"ranks_per_node": 99999999999999999999}', "no list": b'{"stragglers": [1]}'}),
+    Door("trace", "trace.jsonl", ["simulate", "--trace", "FILE", "--ranks", "2", "--recipe", "dense"],
+         texts={"cut": b'{"kind": "tra', "no parameters": b'{"kind": "trace"}\n', "deep": DEEP, "another": b'{"kind": "x"}\n',
+                "negative": b'{"kind": "trace"}\n{"parameter": "a", "values": -1}\n',
+                "infinite": b'{"kind": "trace", "forward_seconds": 1e999}\n{"parameter": "a", "values": 1}\n',
+                "twice": b'{"kind": "trace"}\n' + b'{"parameter": "a", "values": 8}\n' * 2}),
     Door("report", "rows.jsonl", ["report", "FILE", "-o", "OUT"],
          texts={"cut": b'{"kind": "alg', "no rows": b"\n\n", "missing": b'{"kind": "allreduce"}\n', "deep": DEEP + b"\n"}),
     Door("watch", "steps.jsonl", ["watch", "FILE", "--once"], takes_anything=True),
@@ -129,6 +134,7 @@ class Case(unittest.TestCase):
         cls.write("data.csv", "1,2,3\n-1,0,1\n")
         cls.write("data.text", "1\tone two\n-1\tthree\n")
         cls.write("network.json", json.dumps({"preset": "gige", "ranks_per_node": 2}))
+        cls.write("trace.jsonl", '{"kind": "trace"}\n{"parameter": "a", "values": 64, "backward_seconds": 0.001}\n')
         cls.write("values.f32", struct.pack("<8f", *range(8)))
         cls.write("steps.jsonl", json.dumps({"kind": "stats", "step": 1, "seconds": 0.5}) + "\n")
         cls.make("convert", cls.path("data.libsvm"), cls.path("data.tcsr"))
@@ -300,6 +306,98 @@ class Writers(Case):
             with self.subTest(arguments=arguments), open("/dev/full", "wb") as full:
                 done = subprocess.run([TULLE, *arguments], stdout=full, stderr=subprocess.PIPE, timeout=SECONDS)
                 self.assertEqual(done.returncode, 1, done.stderr)
+
+
+# ---------------------------------------------------------------- deep networks
+
+# Loading libtorch takes half a second, so these are few: a fuzzer (fuzz/nn_data.cpp) has the rest of the formats.
+NN = ["train", "nn", "--transport", "threads", "--ranks", "1", "--steps", "1", "--batch", "1", "--hidden", "4"]
+
+
+def idx(dimensions, data):
+    return struct.pack(f">I{len(dimensions)}I", 0x800 + len(dimensions), *dimensions) + data
+
+
+PICTURES = {"train-images-idx3-ubyte": idx([2, 2, 2], bytes(8)), "train-labels-idx1-ubyte": idx([2], b"\0\1"),
+            "t10k-images-idx3-ubyte": idx([1, 2, 2], bytes(4)), "t10k-labels-idx1-ubyte": idx([1], b"\1")}
+CIFAR = {"data_batch_1.bin": bytes(3073), "test_batch.bin": bytes(3073)}
+SENTENCES = {"atis.train.ctf": b"0 |S0 1:1 |S1 0:1 |S2 1:1\n", "atis.test.ctf": b"0 |S0 1:1 |S1 0:1 |S2 1:1\n"}
+
+# The files of a data set that are good, the model that reads them, and what one of them becomes.
+BAD_SETS = {
+    "cut pictures": (PICTURES, "mlp", "train-images-idx3-ubyte", PICTURES["train-images-idx3-ubyte"][:-1]),
+    "2^32 labels": (PICTURES, "mlp", "t10k-labels-idx1-ubyte", idx([2**32 - 1], b"\1")),
+    "cut record": (CIFAR, "mlp", "test_batch.bin", bytes(3000)),
+    "sentence without a word": (SENTENCES, "tagger", "atis.train.ctf", b"0 |S1 0:1\n"),
+    "table with holes": ({"data.tsv": b""}, "mlp", "data.tsv", b"1 2\ta\n1\tb\n3 4\ta\n"),
+    "no text": ({"text": b""}, "lstm", "text", b""),
+}
+
+
+@unittest.skipUnless(os.path.exists(os.path.join(os.path.dirname(TULLE), "tulle-nn")), "this tulle has no libtorch")
+class DeepNetworks(Case):
+    @classmethod
+    def setUpClass(cls):
+        cls.directory = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.directory.cleanup)
+        cls.write_set(PICTURES)
+        cls.outputs = {flag: cls.path(flag.strip("-")) for flag in ("--json", "--step-json", "--step-trace", "--trace")}
+        cls.make(*NN, "--data", cls.path("set"), "--checkpoint", cls.path("run"),
+                 *(word for pair in cls.outputs.items() for word in pair))
+
+    @classmethod
+    def write_set(cls, files):
+        os.makedirs(cls.path("set"), exist_ok=True)
+        for name in os.listdir(cls.path("set")):
+            os.remove(cls.path(f"set/{name}"))
+        for name, data in files.items():
+            cls.write(f"set/{name}", data)
+
+    def data_of(self, files):
+        """A directory, or its only file where that is the data."""
+        return self.path("set/" + next(iter(files))) if len(files) == 1 else self.path("set")
+
+    def test_outputs_are_written(self):
+        for flag, path in self.outputs.items():
+            self.assertGreater(os.path.getsize(path), 0, flag)
+        self.assertGreater(os.path.getsize(self.path("run.0-of-1")), 0)
+
+    def test_bad_data_is_refused(self):
+        for what, (files, model, name, data) in BAD_SETS.items():
+            with self.subTest(what=what):
+                self.write_set({**files, name: data})
+                self.expect_refusal(run(*NN, "--model", model, "--data", self.data_of(files)), self.path(f"set/{name}"))
+
+    def test_data_that_is_not_there_is_refused(self):
+        self.write_set({"something": b"else"})
+        for path in (self.path("set"), self.path("missing")):
+            with self.subTest(path=path):
+                self.expect_refusal(run(*NN, "--data", path), path)
+
+    def test_bad_checkpoints_are_refused(self):
+        self.write_set(PICTURES)
+        good = self.read("run.0-of-1")
+        for what, data in {"cut": good[:-1], "a byte changed": good[:40] + b"\xff" + good[41:],
+                           "2^63": mend_checkpoint(put(good, 8, "<Q", 2**63))}.items():
+            with self.subTest(what=what):
+                self.write("bad.0-of-1", data)
+                self.expect_refusal(run(*NN, "--data", self.path("set"), "--checkpoint", self.path("bad"), "--resume"),
+                                    self.path("bad.0-of-1"))
+
+    def test_full_disks_are_told(self):
+        self.write_set(PICTURES)
+        for flag, out, limit in [*((flag, "/dev/full", None) for flag in self.outputs),
+                                 ("--checkpoint", self.path("limited"), 8)]:
+            with self.subTest(flag=flag):
+                self.expect_refusal(run(*NN, "--data", self.path("set"), flag, out, limit_bytes=limit), out)
+        self.assertEqual([name for name in os.listdir(self.directory.name) if name.startswith("limited")], [])
+
+    def test_what_cannot_be_made_is_told(self):
+        self.write_set(PICTURES)
+        for flag in ("--step-json", "--step-trace", "--checkpoint"):  # others are opened as those of train linear are
+            with self.subTest(flag=flag):
+                out = self.path("missing/out") if flag == "--checkpoint" else self.directory.name
+                self.expect_refusal(run(*NN, "--data", self.path("set"), flag, out), out)
 
 
 if __name__ == "__main__":

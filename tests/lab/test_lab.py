@@ -375,6 +375,17 @@ class LaunchTest(RootTest):
         lines = [f"[{rank}] {rank} 3 0 10.77.0.1 eth0 tulle-{self.name}-{rank}" for rank in range(3)]
         self.assertEqual(sorted(done.stdout.splitlines()), lines)
 
+    def test_a_command_outside_reaches_the_hosts_and_leaves_nothing_there(self):
+        self.up()
+        script = self.write("outside.sh", "name=$(echo $TULLE_LAB | sed 's/.*\"name\":\"\\([^\"]*\\)\".*/\\1/')\n"
+                                          "ip netns exec tulle-$name-1 hostname -I\n"
+                                          "ip netns exec tulle-$name-1 sleep 100 &\necho pid $!\nexit 6\n")
+        done = self.lab("run", "--outside", "--", "sh", script)
+        self.assertEqual(done.returncode, 6, done.stderr)
+        self.assertIn("10.77.0.2", done.stdout)
+        pid = int(done.stdout.split("pid ")[1])
+        self.assertTrue(wait_until(lambda: not process_exists(pid)))
+
     def test_one_failure_ends_all(self):
         self.up()
         script = self.write("fail.py", "import os, time\nif os.environ['RANK'] == '1': raise SystemExit(5)\n"

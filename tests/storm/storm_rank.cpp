@@ -4,18 +4,16 @@
 //   tulle_storm_rank DIRECTORY RANK RANKS SEED [memory|sockets] [lazy] [thread] [hasty]
 //
 // DIRECTORY is where ranks meet, where each writes log.RANK, a line of JSON for what happens to it, and where the file
-// `stop` appears when it is enough. How it ends says how it went; the codes are below.
-#include <fcntl.h>
+// `stop` appears when it is enough. How it ends says how it went; rank_log.hpp has the codes.
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "storm/rank_log.hpp"
 #include "stream/synthetic.hpp"
 #include "tulle/base/philox.hpp"
 #include "tulle/collectives/collectives.hpp"
@@ -28,8 +26,6 @@ namespace tulle::storm {
 namespace {
 
 using Json = nlohmann::json;
-
-constexpr int kStopped = 0, kExcluded = 3, kWrongSum = 4, kUnexpected = 5, kNotStarted = 6;
 
 // Ranks that are hasty wait for less when they meet: one of them is killed while they do.
 constexpr double kMeetSeconds = 30, kHastySeconds = 5;
@@ -45,31 +41,6 @@ struct Arguments {
   std::uint64_t seed = 0;
   std::set<std::string> ways;
 };
-
-// The clock that the script reads, too.
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-// Lines appear whole: a rank may be killed while it writes.
-class Log {
- public:
-  explicit Log(const std::string& path) : file_(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666)) {
-    if (file_ < 0) std::exit(kUnexpected);
-  }
-  void write(Json line) {
-    line["at"] = now();
-    const std::string text = line.dump() + "\n";
-    if (::write(file_, text.data(), text.size()) != static_cast<ssize_t>(text.size())) std::exit(kUnexpected);
-  }
-
- private:
-  int file_;
-};
-
-Json to_json(const Error& error) {
-  Json line = {{"kind", to_string(error.kind())}, {"what", error.what()}};
-  if (error.peer()) line["peer"] = *error.peer();
-  return line;
-}
 
 double meet_seconds(const std::set<std::string>& ways) { return ways.contains("hasty") ? kHastySeconds : kMeetSeconds; }
 

@@ -145,7 +145,12 @@ int train_rank(Communicator communicator, const NnFlags& flags, SharedData& shar
     if (runs.back().result.was_stopped) break;
   }
   if (communicator.rank() == 0) finish_runs(flags, runs);
-  if (!runs.back().result.checkpoint_error.empty()) return 1;
+  if (const std::string& error = runs.back().result.checkpoint_error; !error.empty()) {
+    // Ranks that sum write together or not at all; with servers each has an error of its own.
+    const bool tells = communicator.rank() == 0 || flags.train.server.servers > 0;
+    if (tells) print_error(fmt::format("the last checkpoint was not written: {}", error));
+    return 1;
+  }
   return runs.back().result.was_stopped ? 130 : 0;
 }
 

@@ -333,7 +333,11 @@ def what_cannot_work_is_refused_with_what_to_call():
     for make, words in [
         (lambda: tulle.torch.register(DDP(made()), "sparseloco"), "tulle.torch.Local"),
         (lambda: tulle.torch.register(DDP(made().double()), "topk"), "model.float()"),
-        (lambda: tulle.torch.register(DDP(made()), "topk", sead=1), "no option 'sead'"),
+        (lambda: tulle.torch.register(DDP(made()), "topk", sead=1), "no option 'sead'; there are non_finite, seed"),
+        (lambda: tulle.torch.register(made(), "topk"), "wrap it in DistributedDataParallel"),
+        (lambda: tulle.torch.register(DDP(made()), "topk", roles={"wrods": "output"}), "roles name 'wrods'"),
+        (lambda: tulle.torch.register(DDP(made()), "topk").load_state_dict({}), "no state of a rank"),
+        (lambda: tulle.torch.all_reduce([1.0, 2.0]), "torch.as_tensor()"),
     ]:
         try:
             make()

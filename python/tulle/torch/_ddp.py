@@ -246,6 +246,11 @@ def register(
     are not what they look like: output, small, bias_or_norm or hidden. ``options`` are those of
     :class:`tulle.Synchronizer`. TULLE_RECIPE in the environment replaces the recipe.
     """
+    if not isinstance(ddp, torch.nn.parallel.DistributedDataParallel):
+        raise TypeError(
+            f"the model is a {type(ddp).__name__}: wrap it in DistributedDataParallel first, or use "
+            "tulle.torch.DistributedOptimizer without"
+        )
     recipe = chosen(recipe)
     if recipe_fields(recipe)["every"] > 1:
         raise ValueError(f"recipe {recipe} has local steps, in which DDP sums nothing: use tulle.torch.Local without DDP")

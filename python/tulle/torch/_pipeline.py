@@ -49,6 +49,8 @@ def trained(named: Any) -> dict[str, torch.nn.Parameter]:
 
 def _rows_of(named: Named, roles: Mapping[str, str]) -> list[tuple[str, int, str, int]]:
     """What the core wants to know. The last matrix is the output layer, and vectors are biases or of norms."""
+    for name in roles.keys() - named.keys():
+        raise ValueError(f"roles name '{name}', and no parameter that a recipe sends is called that; there are {', '.join(named)}")
     matrices = [name for name, parameter in named.items() if parameter.dim() > 1]
     rows = []
     for name, parameter in named.items():
@@ -140,6 +142,8 @@ class Pipeline:
                 if key.startswith("state of rank "):
                     array = tensor.cpu().contiguous().numpy()
                     states[int(key.rpartition(" ")[2])] = array[: int(array[16:24].view(np.uint64)[0])]
+        if not states:
+            raise ValueError("there is no state of a rank in it: give what state_dict() gave")
         self.synchronizer.load_state([states[rank] for rank in sorted(states)])
 
 

@@ -50,7 +50,8 @@ def trained(named: Any) -> dict[str, torch.nn.Parameter]:
 def _rows_of(named: Named, roles: Mapping[str, str]) -> list[tuple[str, int, str, int]]:
     """What the core wants to know. The last matrix is the output layer, and vectors are biases or of norms."""
     for name in roles.keys() - named.keys():
-        raise ValueError(f"roles name '{name}', and no parameter that a recipe sends is called that; there are {', '.join(named)}")
+        names = ", ".join(named)
+        raise ValueError(f"roles name '{name}', and no parameter that a recipe sends is called that; there are {names}")
     matrices = [name for name, parameter in named.items() if parameter.dim() > 1]
     rows = []
     for name, parameter in named.items():

@@ -7,7 +7,8 @@ accuracy that they come to, and what the hook costs beside the pipeline that it 
     torchrun --nproc_per_node=2 bench/torch_steps.py accuracy --model mlp --width 1024 --epochs 3
     torchrun --nproc_per_node=1 bench/torch_steps.py hook --model resnet20
 
-Methods take turns, so that a disturbance hits all of them; what is printed are medians over steps of the slowest rank.
+Methods take turns, so that a disturbance hits all of them; what is printed are medians over steps of the slowest rank;
+processor_seconds, which other programs disturb less, are the mean of all ranks.
 Results are checked before they are timed. Rank 0 prints a line of JSON for each row.
 """
 import argparse
@@ -17,7 +18,9 @@ import pathlib
 import statistics
 import sys
 import time
+from typing import NamedTuple
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -44,6 +47,12 @@ def largest(value):
     tensor = torch.tensor([float(value)], dtype=torch.float64)
     dist.all_reduce(tensor, dist.ReduceOp.MAX)
     return tensor.item()
+
+
+def mean(value):
+    tensor = torch.tensor([float(value)], dtype=torch.float64)
+    dist.all_reduce(tensor)
+    return tensor.item() / dist.get_world_size()
 
 
 def tell(**row):
@@ -125,7 +134,7 @@ class Trained:
         self.model = _one_bucket(model) if "powersgd_hook" in method else DDP(model)
         rate = arguments.rate or TRAININGS[arguments.model].rate
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=rate, momentum=0.9)
-        self.seconds, self.bytes = [], []
+        self.seconds, self.processor_seconds, self.bytes = [], [], []
         kind, _, rest = method.partition(" ")
         if kind == "tulle":
             tulle.torch.register(self.model, rest, optimizer=self.optimizer)
@@ -144,9 +153,10 @@ class Trained:
 
     def timed_step(self, inputs, labels):
         dist.barrier()
-        sent, began = sent_bytes(), time.perf_counter()
+        sent, computed, began = sent_bytes(), time.process_time(), time.perf_counter()
         self.step(inputs, labels)
         self.seconds.append(largest(time.perf_counter() - began))
+        self.processor_seconds.append(mean(time.process_time() - computed))
         self.bytes.append(largest(sent_bytes() - sent))
 
 
@@ -167,9 +177,10 @@ def measure_steps(arguments):
         for each in trained:
             each.timed_step(*given[number % len(given)])
     for each in trained:
-        seconds, sent = each.seconds[arguments.warm_up :], each.bytes[arguments.warm_up :]
+        seconds, computed, sent = (statistics.median(taken[arguments.warm_up :])
+                                   for taken in (each.seconds, each.processor_seconds, each.bytes))  # fmt: skip
         tell(part="step", model=arguments.model, data=examples.data, method=each.method, batch=arguments.batch,
-             seconds=round(statistics.median(seconds), 5), bytes=int(statistics.median(sent)))  # fmt: skip
+             seconds=round(seconds, 5), processor_seconds=round(computed, 5), bytes=int(sent))  # fmt: skip
 
 
 # ---------------------------------------------------------------- accuracy after the same epochs
@@ -225,6 +236,17 @@ class _Replayed(torch.autograd.Function):
         return ctx.gradient, None
 
 
+class Taken(NamedTuple):
+    seconds: float
+    processor_seconds: float  #: of all threads of the process
+
+    @staticmethod
+    def by(call):
+        computed, began = time.process_time(), time.perf_counter()
+        call()
+        return Taken(time.perf_counter() - began, time.process_time() - computed)
+
+
 class Replay(nn.Module):
     """Gives the parameters of a model the gradients that one step of it had, last parameters first."""
 
@@ -261,10 +283,7 @@ def _replay(recipe, arguments, gradients):
 
     def step():
         model.zero_grad()
-        loss = model()
-        began = time.perf_counter()
-        loss.backward()
-        return time.perf_counter() - began
+        return Taken.by(model().backward)
 
     return step
 
@@ -279,9 +298,7 @@ def _pipeline(recipe, arguments, gradients):
     def step():
         for name, gradient in given.items():
             arrays[name][...] = gradient
-        began = time.perf_counter()
-        synchronizer.step(arrays)
-        return time.perf_counter() - began
+        return Taken.by(lambda: synchronizer.step(arrays))
 
     return step
 
@@ -291,17 +308,21 @@ def measure_hook(arguments):
     for recipe in arguments.recipes:
         ways = {"hook": _replay(recipe, arguments, gradients), "no hook": _replay(None, arguments, gradients),
                 "pipeline": _pipeline(recipe, arguments, gradients)}  # fmt: skip
-        seconds = {name: [] for name in ways}
+        taken = {name: [] for name in ways}
         for number in range(arguments.steps + arguments.warm_up):
             for name, step in ways.items():
                 dist.barrier()
-                taken = largest(step())
+                each = step()
                 if number >= arguments.warm_up:
-                    seconds[name].append(taken)
-        hook, nothing, pipeline = (statistics.median(each) for each in seconds.values())
+                    taken[name].append(Taken(largest(each.seconds), largest(each.processor_seconds)))
+        medians = {name: Taken(*map(statistics.median, zip(*all))) for name, all in taken.items()}
+        hook, pipeline = (np.array(medians[name]) for name in ("hook", "pipeline"))
+        hook -= medians["no hook"]
+        milliseconds, ratios = np.round(1e3 * np.array([hook, pipeline]), 3), np.round(hook / pipeline, 3)
         tell(part="hook", model=arguments.model, recipe=recipe, parameters=len(gradients),
-             hook_milliseconds=round(1e3 * (hook - nothing), 3), pipeline_milliseconds=round(1e3 * pipeline, 3),
-             ratio=round((hook - nothing) / pipeline, 3))  # fmt: skip
+             hook_milliseconds=milliseconds[0, 0], pipeline_milliseconds=milliseconds[1, 0], ratio=ratios[0],
+             hook_processor_milliseconds=milliseconds[0, 1], pipeline_processor_milliseconds=milliseconds[1, 1],
+             processor_ratio=ratios[1])  # fmt: skip
 
 
 PARTS = {"sparse": measure_sparse, "step": measure_steps, "accuracy": measure_accuracy, "hook": measure_hook}

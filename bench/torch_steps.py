@@ -1,11 +1,14 @@
-"""What Tulle is worth to PyTorch: sparse sums beside torch.distributed's, and training steps of DDP by method.
+"""What Tulle is worth to PyTorch: sparse sums beside torch.distributed's, training steps of DDP by method with the
+accuracy that they come to, and what the hook costs beside the pipeline that it calls.
 
     torchrun --nproc_per_node=2 bench/torch_steps.py sparse --values 14700000 --density 0.001 0.01
     torchrun --nproc_per_node=2 bench/torch_steps.py step --model mlp --steps 10
     lab/lab with --hosts 8 --rate 1gbit --torch -- bench/torch_steps.py step      # one rank for each host
-    torchrun --nproc_per_node=4 bench/torch_steps.py step --epochs 3 --steps 0     # accuracy after the same epochs
+    torchrun --nproc_per_node=2 bench/torch_steps.py accuracy --model mlp --width 1024 --epochs 3
+    torchrun --nproc_per_node=1 bench/torch_steps.py hook --model resnet20
 
-Methods take turns, so that a disturbance hits all of them; what is printed are medians over steps of the slowest rank.
+Methods take turns, so that a disturbance hits all of them; what is printed are medians over steps of the slowest rank;
+processor_seconds, which other programs disturb less, are the mean of all ranks.
 Results are checked before they are timed. Rank 0 prints a line of JSON for each row.
 """
 import argparse
@@ -15,7 +18,9 @@ import pathlib
 import statistics
 import sys
 import time
+from typing import NamedTuple
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -23,8 +28,8 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 
 import tulle.torch
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "examples"))
-from torch_mnist import DATA, read_images  # noqa: E402
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from torch_models import TRAININGS  # noqa: E402
 
 METHODS = ("ddp", "fp16_hook", "powersgd_hook:1", "powersgd_hook:2", "tulle dense", "tulle topk:1%",
            "tulle topk:16/512|qsgd:4", "tulle redsync", "tulle three_lc", "tulle powersgd")  # fmt: skip
@@ -42,6 +47,12 @@ def largest(value):
     tensor = torch.tensor([float(value)], dtype=torch.float64)
     dist.all_reduce(tensor, dist.ReduceOp.MAX)
     return tensor.item()
+
+
+def mean(value):
+    tensor = torch.tensor([float(value)], dtype=torch.float64)
+    dist.all_reduce(tensor)
+    return tensor.item() / dist.get_world_size()
 
 
 def tell(**row):
@@ -95,46 +106,6 @@ def _summed(way, tensor):
 # ---------------------------------------------------------------- training steps
 
 
-class Lstm(nn.Module):
-    """Reads an image row by row."""
-
-    def __init__(self):
-        super().__init__()
-        self.lstm = nn.LSTM(28, 512, 2, batch_first=True)
-        self.output = nn.Linear(512, 10)
-
-    def forward(self, images):
-        return self.output(self.lstm(images.view(-1, 28, 28))[0][:, -1])
-
-
-class Block(nn.Module):
-    def __init__(self, inside, outside, stride):
-        super().__init__()
-        self.first = nn.Conv2d(inside, outside, 3, stride, 1, bias=False)
-        self.second = nn.Conv2d(outside, outside, 3, 1, 1, bias=False)
-        self.norms = nn.ModuleList([nn.BatchNorm2d(outside), nn.BatchNorm2d(outside)])
-        self.shortcut = nn.Conv2d(inside, outside, 1, stride, bias=False) if stride > 1 else nn.Identity()
-
-    def forward(self, given):
-        inner = self.norms[1](self.second(self.norms[0](self.first(given)).relu()))
-        return (inner + self.shortcut(given)).relu()
-
-
-class Resnet20(nn.Sequential):
-    def __init__(self):
-        blocks = [Block(16, 16, 1) for _ in range(3)]
-        blocks += [Block(16, 32, 2), Block(32, 32, 1), Block(32, 32, 1), Block(32, 64, 2), Block(64, 64, 1), Block(64, 64, 1)]
-        super().__init__(nn.Unflatten(1, (1, 28, 28)), nn.Conv2d(1, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU(),
-                         *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))  # fmt: skip
-
-
-def mlp():
-    return nn.Sequential(nn.Linear(784, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 10))
-
-
-MODELS = {"mlp": mlp, "lstm": Lstm, "resnet20": Resnet20}
-
-
 DDP = nn.parallel.DistributedDataParallel
 
 
@@ -148,15 +119,22 @@ def _one_bucket(model):
         dist._DEFAULT_FIRST_BUCKET_BYTES = first
 
 
+def made_model(arguments, seed=0):
+    torch.manual_seed(seed)
+    training = TRAININGS[arguments.model]
+    return training.make(arguments.width or training.width)
+
+
 class Trained:
     """A model that one method trains."""
 
-    def __init__(self, method, arguments):
-        torch.manual_seed(0)
+    def __init__(self, method, arguments, seed=0):
         self.method = method
-        self.model = _one_bucket(MODELS[arguments.model]()) if "powersgd_hook" in method else DDP(MODELS[arguments.model]())
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=arguments.rate, momentum=0.9)
-        self.seconds, self.bytes = [], []
+        model = made_model(arguments, seed)
+        self.model = _one_bucket(model) if "powersgd_hook" in method else DDP(model)
+        rate = arguments.rate or TRAININGS[arguments.model].rate
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=rate, momentum=0.9)
+        self.seconds, self.processor_seconds, self.bytes = [], [], []
         kind, _, rest = method.partition(" ")
         if kind == "tulle":
             tulle.torch.register(self.model, rest, optimizer=self.optimizer)
@@ -165,81 +143,212 @@ class Trained:
         elif kind.startswith("powersgd_hook"):
             state = powerSGD_hook.PowerSGDState(None, int(kind.partition(":")[2]), start_powerSGD_iter=2)
             self.model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        elif kind != "ddp":
+            raise ValueError(f"no method is called {method}: there are {', '.join(METHODS)}, and tulle with any recipe")
 
-    def step(self, images, labels):
+    def step(self, inputs, labels):
         self.optimizer.zero_grad()
-        nn.functional.cross_entropy(self.model(images), labels).backward()
+        nn.functional.cross_entropy(self.model(inputs), labels).backward()
         self.optimizer.step()
 
-    def timed_step(self, images, labels):
+    def timed_step(self, inputs, labels):
         dist.barrier()
-        sent, began = sent_bytes(), time.perf_counter()
-        self.step(images, labels)
+        sent, computed, began = sent_bytes(), time.process_time(), time.perf_counter()
+        self.step(inputs, labels)
         self.seconds.append(largest(time.perf_counter() - began))
+        self.processor_seconds.append(mean(time.process_time() - computed))
         self.bytes.append(largest(sent_bytes() - sent))
 
 
-def batches(images, labels, batch, epoch):
+def batches(examples, batch, seed):
+    """This rank's share of all examples, in an order of their own for each seed."""
     rank, size = dist.get_rank(), dist.get_world_size()
-    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(epoch))[rank::size]
-    for step in range(len(images) // size // batch):
+    order = torch.randperm(len(examples.labels), generator=torch.Generator().manual_seed(seed))[rank::size]
+    for step in range(len(examples.labels) // size // batch):
         rows = order[step * batch : (step + 1) * batch]
-        yield images[rows], labels[rows]
+        yield examples.inputs[rows], examples.labels[rows]
 
 
 def measure_steps(arguments):
-    synthetic = arguments.synthetic or not DATA.exists()
-    images, labels = read_images("train", synthetic, 60_000 if arguments.epochs else 4000)
+    examples = TRAININGS[arguments.model].examples("train", arguments.synthetic).first(4000)
+    given = list(batches(examples, arguments.batch, 0))
     trained = [Trained(method, arguments) for method in arguments.methods]
-    given = list(batches(images[:4000], labels[:4000], arguments.batch, 0))
     for number in range(arguments.steps + arguments.warm_up):
         for each in trained:
             each.timed_step(*given[number % len(given)])
     for each in trained:
-        seconds, sent = each.seconds[arguments.warm_up :], each.bytes[arguments.warm_up :]
-        if seconds:
-            tell(part="step", model=arguments.model, method=each.method, batch=arguments.batch,
-                 seconds=round(statistics.median(seconds), 5), bytes=int(statistics.median(sent)))  # fmt: skip
-    if arguments.epochs:
-        tests = read_images("t10k", synthetic, 10_000)
-        for method in arguments.methods:
-            measure_accuracy(Trained(method, arguments), images, labels, tests, arguments)
+        seconds, computed, sent = (statistics.median(taken[arguments.warm_up :])
+                                   for taken in (each.seconds, each.processor_seconds, each.bytes))  # fmt: skip
+        tell(part="step", model=arguments.model, data=examples.data, method=each.method, batch=arguments.batch,
+             seconds=round(seconds, 5), processor_seconds=round(computed, 5), bytes=int(sent))  # fmt: skip
+
+
+# ---------------------------------------------------------------- accuracy after the same epochs
 
 
 @torch.no_grad()
-def accuracy_of(model, images, labels):
+def accuracy_of(model, examples):
     model.eval()
-    right = sum(int((model(i).argmax(1) == l).sum()) for i, l in zip(images.split(500), labels.split(500)))
-    model.train()
-    return right / len(images)
+    pieces = zip(examples.inputs.split(500), examples.labels.split(500))
+    right = sum(int((model(inputs).argmax(1) == labels).sum()) for inputs, labels in pieces)
+    return right / len(examples.labels)
 
 
-def measure_accuracy(trained, images, labels, tests, arguments):
+def rate_at(step, steps):
+    """What the learning rate is multiplied with: it warms up for a tenth of the steps, then falls to 0."""
+    return min((step + 1) / max(1, steps // 10), 1) * (1 - step / steps)
+
+
+def trained_accuracy(method, seed, examples, tests, arguments):
+    trained = Trained(method, arguments, seed)
+    steps = arguments.epochs * (len(examples.labels) // dist.get_world_size() // arguments.batch)
+    schedule = torch.optim.lr_scheduler.LambdaLR(trained.optimizer, lambda step: rate_at(step, steps))
     for epoch in range(arguments.epochs):
-        for given in batches(images, labels, arguments.batch, epoch):
+        for given in batches(examples, arguments.batch, 1000 * seed + epoch):
             trained.step(*given)
-    tell(part="accuracy", model=arguments.model, method=trained.method, epochs=arguments.epochs,
-         accuracy=round(accuracy_of(trained.model.module, *tests), 4))  # fmt: skip
+            schedule.step()
+    return accuracy_of(trained.model.module, tests)
+
+
+def measure_accuracy(arguments):
+    training = TRAININGS[arguments.model]
+    examples = training.examples("train", arguments.synthetic)
+    tests = training.examples("t10k", arguments.synthetic)
+    for method in arguments.methods:
+        found = [trained_accuracy(method, seed, examples, tests, arguments) for seed in range(arguments.seeds)]
+        tell(part="accuracy", model=arguments.model, data=examples.data, method=method, epochs=arguments.epochs,
+             accuracy=round(statistics.mean(found), 4), of_seeds=[round(each, 4) for each in found])  # fmt: skip
+
+
+# ---------------------------------------------------------------- the hook beside its pipeline
+
+
+class _Replayed(torch.autograd.Function):
+    """A number whose gradient by a parameter is known: back-propagation that computes nothing."""
+
+    @staticmethod
+    def forward(ctx, parameter, gradient):
+        ctx.gradient = gradient
+        return parameter.new_zeros(())
+
+    @staticmethod
+    def backward(ctx, _):
+        return ctx.gradient, None
+
+
+class Taken(NamedTuple):
+    seconds: float
+    processor_seconds: float  #: of all threads of the process
+
+    @staticmethod
+    def by(call):
+        computed, began = time.process_time(), time.perf_counter()
+        call()
+        return Taken(time.perf_counter() - began, time.process_time() - computed)
+
+
+class Replay(nn.Module):
+    """Gives the parameters of a model the gradients that one step of it had, last parameters first."""
+
+    def __init__(self, model, gradients):
+        super().__init__()
+        self.model, self.gradients = model, gradients
+
+    def forward(self):
+        return sum(_Replayed.apply(*each) for each in zip(self.model.parameters(), self.gradients))
+
+
+def gradients_of(arguments):
+    model = made_model(arguments)
+    examples = TRAININGS[arguments.model].examples("train", arguments.synthetic).first(4000)
+    inputs, labels = next(batches(examples, arguments.batch, 0))
+    nn.functional.cross_entropy(model(inputs), labels).backward()
+    return [each.grad.clone() for each in model.parameters()]
+
+
+def _leave_alone(_, bucket):
+    future = torch.futures.Future()
+    future.set_result(bucket.buffer())
+    return future
+
+
+def _replay(recipe, arguments, gradients):
+    """Back-propagation through a hook: the recipe's, or without one a hook that does nothing."""
+    model = DDP(Replay(made_model(arguments), gradients))
+    if recipe:
+        # Momentum of no optimizer: what recipes with momentum warn of does not concern times.
+        tulle.torch.register(model, recipe, optimizer=torch.optim.SGD(model.parameters(), lr=0, momentum=0.9))
+    else:
+        model.register_comm_hook(None, _leave_alone)
+
+    def step():
+        model.zero_grad()
+        return Taken.by(model().backward)
+
+    return step
+
+
+def _pipeline(recipe, arguments, gradients):
+    """The same gradients through a synchronizer, without torch."""
+    names = [name for name, _ in made_model(arguments).named_parameters()]
+    given = {name: gradient.numpy() for name, gradient in zip(names, gradients)}
+    arrays = {name: gradient.copy() for name, gradient in given.items()}
+    synchronizer = tulle.Synchronizer(arrays, recipe, comm=dist.group.WORLD)
+
+    def step():
+        for name, gradient in given.items():
+            arrays[name][...] = gradient
+        return Taken.by(lambda: synchronizer.step(arrays))
+
+    return step
+
+
+def measure_hook(arguments):
+    gradients = gradients_of(arguments)
+    for recipe in arguments.recipes:
+        ways = {"hook": _replay(recipe, arguments, gradients), "no hook": _replay(None, arguments, gradients),
+                "pipeline": _pipeline(recipe, arguments, gradients)}  # fmt: skip
+        taken = {name: [] for name in ways}
+        for number in range(arguments.steps + arguments.warm_up):
+            for name, step in ways.items():
+                dist.barrier()
+                each = step()
+                if number >= arguments.warm_up:
+                    taken[name].append(Taken(largest(each.seconds), largest(each.processor_seconds)))
+        medians = {name: Taken(*map(statistics.median, zip(*all))) for name, all in taken.items()}
+        hook, pipeline = (np.array(medians[name]) for name in ("hook", "pipeline"))
+        hook -= medians["no hook"]
+        milliseconds, ratios = np.round(1e3 * np.array([hook, pipeline]), 3), np.round(hook / pipeline, 3)
+        tell(part="hook", model=arguments.model, recipe=recipe, parameters=len(gradients),
+             hook_milliseconds=milliseconds[0, 0], pipeline_milliseconds=milliseconds[1, 0], ratio=ratios[0],
+             hook_processor_milliseconds=milliseconds[0, 1], pipeline_processor_milliseconds=milliseconds[1, 1],
+             processor_ratio=ratios[1])  # fmt: skip
+
+
+PARTS = {"sparse": measure_sparse, "step": measure_steps, "accuracy": measure_accuracy, "hook": measure_hook}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("sparse", "step"))
-    parser.add_argument("--values", type=int, default=14_700_000)
-    parser.add_argument("--density", type=float, nargs="+", default=[0.001, 0.01])
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--model", choices=sorted(MODELS), default="mlp")
-    parser.add_argument("--methods", nargs="+", default=METHODS)
+    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("--values", type=int, default=14_700_000, help="sparse: of a tensor")
+    parser.add_argument("--density", type=float, nargs="+", default=[0.001, 0.01], help="sparse: parts that are not zero")
+    parser.add_argument("--repeats", type=int, default=5, help="sparse: sums of each kind")
+    parser.add_argument("--model", choices=sorted(TRAININGS), default="mlp")
+    parser.add_argument("--width", type=int, default=0, help="of hidden layers of mlp (4096) and lstm (512)")
+    parser.add_argument("--methods", nargs="+", default=METHODS, help="step, accuracy: one of these, or tulle RECIPE")
+    parser.add_argument("--recipes", nargs="+", default=["topk:1%"], help="hook: the recipes to measure")
     parser.add_argument("--batch", type=int, default=32, help="of each rank")
-    parser.add_argument("--rate", type=float, default=0.02, help="learning rate")
+    parser.add_argument("--rate", type=float, default=0, help="learning rate; by default one for each model")
     parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--warm-up", type=int, default=5)
-    parser.add_argument("--epochs", type=int, default=0, help="also train so long and measure the accuracy")
-    parser.add_argument("--synthetic", action="store_true")
+    parser.add_argument("--warm-up", type=int, default=5, help="steps that are not counted")
+    parser.add_argument("--epochs", type=int, default=3, help="accuracy: of the training")
+    parser.add_argument("--seeds", type=int, default=1, help="accuracy: trainings of each method, whose mean is told")
+    parser.add_argument("--synthetic", action="store_true", help="makes up examples")
     arguments = parser.parse_args()
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
-    (measure_sparse if arguments.part == "sparse" else measure_steps)(arguments)
+    PARTS[arguments.part](arguments)
     dist.destroy_process_group()
 
 

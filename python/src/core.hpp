@@ -63,6 +63,13 @@ struct Setter {
   void (*set)(Options& options, const py::handle& value);
 };
 
+template <class Options, std::size_t kCount>
+std::string names_of(const Setter<Options> (&setters)[kCount]) {
+  std::string names;
+  for (const Setter<Options>& setter : setters) names += (names.empty() ? "" : ", ") + std::string(setter.name);
+  return names;
+}
+
 /// Throws TypeError for a name that none of the setters has.
 template <class Options, std::size_t kCount>
 void apply(Options& options, const py::dict& arguments, const Setter<Options> (&setters)[kCount]) {
@@ -72,7 +79,7 @@ void apply(Options& options, const py::dict& arguments, const Setter<Options> (&
     for (const Setter<Options>& setter : setters) {
       if (setter.name == name) found = &setter;
     }
-    if (found == nullptr) throw py::type_error("there is no option '" + name + "'");
+    if (found == nullptr) throw py::type_error("there is no option '" + name + "'; there are " + names_of(setters));
     found->set(options, value);
   }
 }

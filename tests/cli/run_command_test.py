@@ -30,6 +30,15 @@ class Run(unittest.TestCase):
         self.assertEqual(len({line[2] for line in lines}), 1)
         self.assertTrue(lines[0][2].startswith("127.0.0.1:"))
 
+    def test_ranks_get_what_torchrun_sets(self):
+        names = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TULLE_ADDRESS"]
+        result = run(2, *python(f"sys.stdout.write(' '.join(os.environ[name] for name in {names}) + '\\n')"))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        lines = sorted(line.split() for line in result.stdout.splitlines())
+        self.assertEqual([line[:5] for line in lines], [[rank, rank, "2", "2", "127.0.0.1"] for rank in "01"])
+        self.assertEqual(lines[0][5:], lines[1][5:])
+        self.assertNotEqual(lines[0][6], f"127.0.0.1:{lines[0][5]}")
+
     def test_arguments_and_input_are_the_programs_own(self):
         result = run(2, *python("sys.stdout.write(f'{rank} {sys.argv[1:]} {sys.stdin.read()}\\n')"), "--ranks", "-n", "x y", input="hello")
         self.assertEqual(sorted(result.stdout.splitlines()),

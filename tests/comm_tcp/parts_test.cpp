@@ -101,6 +101,17 @@ TEST(TcpParts, RanksOfOneHostAreOneNode) {
   EXPECT_TRUE(place_ranks(std::vector<Card>{card_on("a", 4)}).on_one_node);
 }
 
+TEST(TcpParts, RanksOfSeveralContainersShareTheCoresOfTheirMachine) {
+  const std::vector<Card> containers{card_on("boot 4:1", 2), card_on("boot 4:2", 2), card_on("boot 4:3", 2)};
+  EXPECT_TRUE(place_ranks(containers).shares_cores);
+  EXPECT_FALSE(place_ranks(containers).on_one_node);
+  EXPECT_DOUBLE_EQ(place_ranks(containers).ranks_per_core, 1);
+  EXPECT_FALSE(place_ranks(std::span(containers).first(2)).shares_cores);
+  const std::vector<Card> apart{card_on("boot 4:1", 1), card_on("other 4:1", 1), card_on("process 1", 1),
+                                card_on("process 2", 1)};
+  EXPECT_FALSE(place_ranks(apart).shares_cores);
+}
+
 TEST(TcpParts, CardsSurviveTheRendezvous) {
   const Card card{.detach_bytes = 5,
                   .pull_bytes = 9,

@@ -48,6 +48,26 @@ def buckets_may_be_views_of_gradients():
 
 
 @check
+def places_in_buckets_are_found_once_and_those_of_rebuilt_buckets_are_dropped():
+    made_places = []
+
+    class Counted(tulle.torch._pipeline.Place):
+        def __init__(self, tensor, stage):
+            made_places.append(tensor.data_ptr())
+            super().__init__(tensor, stage)
+
+    original, tulle.torch._pipeline.Place = tulle.torch._pipeline.Place, Counted
+    try:
+        model, handle = train("dense", steps=8)
+    finally:
+        tulle.torch._pipeline.Place = original
+    count = sum(1 for _ in model.parameters())
+    assert count < len(made_places) <= 2 * count, (count, len(made_places))  # DDP rebuilds its buckets once
+    kept = [place for places in handle._buckets.values() for place in places.values()]
+    assert sorted(place.tensor.data_ptr() for place in kept) == sorted(made_places[-count:])
+
+
+@check
 def dense_and_sparse_gradients_go_together():
     is_ddp(sparse=True)
     is_ddp("topk:density=1", sparse=True, find_unused_parameters=True)
@@ -313,7 +333,11 @@ def what_cannot_work_is_refused_with_what_to_call():
     for make, words in [
         (lambda: tulle.torch.register(DDP(made()), "sparseloco"), "tulle.torch.Local"),
         (lambda: tulle.torch.register(DDP(made().double()), "topk"), "model.float()"),
-        (lambda: tulle.torch.register(DDP(made()), "topk", sead=1), "no option 'sead'"),
+        (lambda: tulle.torch.register(DDP(made()), "topk", sead=1), "no option 'sead'; there are non_finite, seed"),
+        (lambda: tulle.torch.register(made(), "topk"), "wrap it in DistributedDataParallel"),
+        (lambda: tulle.torch.register(DDP(made()), "topk", roles={"wrods": "output"}), "roles name 'wrods'"),
+        (lambda: tulle.torch.register(DDP(made()), "topk").load_state_dict({}), "no state of a rank"),
+        (lambda: tulle.torch.all_reduce([1.0, 2.0]), "torch.as_tensor()"),
     ]:
         try:
             make()

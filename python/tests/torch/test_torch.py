@@ -16,6 +16,7 @@ import pytest
 torch = pytest.importorskip("torch")
 HERE = pathlib.Path(__file__).resolve().parent
 EXAMPLES = HERE.parents[2] / "examples"
+BENCHMARK = HERE.parents[2] / "bench" / "torch_steps.py"
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 from processes import free_port  # noqa: E402
 
@@ -209,6 +210,26 @@ def test_the_examples_run(script):
 
 def test_there_are_examples():
     assert len(examples()) == 3
+
+
+def rows_of_benchmark(ranks, *arguments):
+    with Job(ranks, BENCHMARK, *arguments, "--synthetic", "--model", "mlp", "--width", "40") as job:
+        return [json.loads(line) for line in job.output(0).splitlines()]
+
+
+def test_the_benchmark_measures_the_hook_beside_its_pipeline():
+    (row,) = rows_of_benchmark(1, "hook", "--steps", "3", "--warm-up", "1")
+    assert row["recipe"] == "topk:1%" and row["parameters"] == 6
+    assert row["pipeline_milliseconds"] > 0
+
+
+def test_the_benchmark_trains_by_every_method():
+    methods = ["ddp", "powersgd_hook:1", "tulle dense", "tulle topk:10%"]
+    rows = rows_of_benchmark(2, "accuracy", "--epochs", "1", "--methods", *methods)
+    accuracies = {row["method"]: row["accuracy"] for row in rows}
+    assert list(accuracies) == methods
+    assert accuracies["ddp"] == accuracies["tulle dense"]  # of two numbers there is one sum
+    assert all(accuracy > 0.9 for accuracy in accuracies.values()), accuracies
 
 
 @pytest.mark.skipif(torch.__version__ < "2", reason="Debian's torchrun is broken on Python 3.11")

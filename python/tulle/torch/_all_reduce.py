@@ -57,6 +57,8 @@ def all_reduce(tensor: torch.Tensor, group: Any = None, async_op: bool = False, 
     >>> tulle.threads(2, function)[0]
     tensor([1., 1., 1., 0.])
     """
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"a {type(tensor).__name__} is no tensor: call torch.as_tensor(), or tulle.allreduce() for arrays")
     comm = communicator_for(group)
     start = _start_sparse if tensor.layout == torch.sparse_coo else _start_dense
     work = start(tensor, comm, options)

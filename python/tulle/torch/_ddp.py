@@ -25,6 +25,7 @@ from .._gradient import Recipe, recipe_fields
 from ._all_reduce import like, replace
 from ._pipeline import Pipeline, chosen, sparse_names, trained
 from ._takeover import take_over
+from ._tensors import Place
 
 
 class _Step:
@@ -33,7 +34,7 @@ class _Step:
     def __init__(self) -> None:
         self.seen = 0
         self.results: list[tuple[torch.futures.Future, torch.Tensor]] = []  #: one for each bucket
-        self.gradients: dict[int, torch.Tensor] = {}  #: views of buckets by the parameter's number
+        self.places: dict[int, Place] = {}  #: in the buckets, by the parameter's number
         self.skipped: set[int] = set()
         self.sparse: dict[int, torch.Tensor] = {}  #: a bucket of its own each
         self.requests: dict[int, Any] = {}
@@ -58,6 +59,7 @@ class Handle:
         self._zeros_are_unused = ddp.find_unused_parameters or ddp.static_graph
         self._steps = self._skipped_steps = 0
         self._step = _Step()
+        self._buckets: dict[int, dict[int, Place]] = {}  #: by the address of their memory
 
     # ------------------------------------------------------------ the hook
 
@@ -65,13 +67,12 @@ class Handle:
         step, buffer = self._step, bucket.buffer()
         future: torch.futures.Future = torch.futures.Future(devices=[buffer.device] if buffer.is_cuda else None)
         step.results.append((future, buffer))
-        parameters = bucket.parameters()
-        step.seen += len(parameters)
         if step.error is not None:
             return future  # the end of the pass raises it
-        is_over = step.seen == self._expected
+        is_over = False
         try:
-            self._take(step, parameters, buffer, bucket)
+            self._take(step, bucket, buffer)
+            is_over = step.seen == self._expected
             if is_over and self._scaler is None:
                 self._pipeline.end_step()
         except BaseException as error:  # from here torch 1.13 would make a RuntimeError of it
@@ -80,29 +81,45 @@ class Handle:
             self._later(self._finish)
         return future
 
-    def _take(self, step: _Step, parameters: list[torch.Tensor], buffer: torch.Tensor, bucket: Any) -> None:
+    def _take(self, step: _Step, bucket: Any, buffer: torch.Tensor) -> None:
         if buffer.layout == torch.sparse_coo:
-            number = self._sparse[id(parameters[0])]
+            number = self._sparse[id(bucket.parameters()[0])]
             step.sparse[number] = buffer
+            step.seen += 1
             if self._scaler is None:
                 step.requests[number] = self._pipeline.start_sparse(number, buffer)
             return
-        given = {self._pipeline.number[id(p)]: gradient for p, gradient in zip(parameters, bucket.gradients())}
-        step.gradients.update(given)
+        places = self._places_in(bucket, buffer)
+        step.places.update(places)
+        step.seen += len(places)
         if self._scaler is None:
-            self._start(step, given)
+            self._start(step, places)
 
-    def _start(self, step: _Step, given: Mapping[int, torch.Tensor]) -> None:
+    def _places_in(self, bucket: Any, buffer: torch.Tensor) -> dict[int, Place]:
+        """Where a bucket's gradients are. DDP uses the memory of a bucket in every step, so that they are found once;
+        they keep it alive, so that its address is nobody else's. A bucket that is new tells that DDP has dropped the
+        others."""
+        address = buffer.data_ptr()  # 0 where the bucket has no values
+        if address and address in self._buckets:
+            return self._buckets[address]
+        seen = self._step.places.keys()
+        self._buckets = {other: places for other, places in self._buckets.items() if places.keys() <= seen}
+        pairs = zip(bucket.parameters(), bucket.gradients())
+        found = self._pipeline.places({self._pipeline.number[id(p)]: gradient for p, gradient in pairs})
+        self._buckets[address] = found
+        return found
+
+    def _start(self, step: _Step, places: Mapping[int, Place]) -> None:
         rows = []
-        for number, gradient in given.items():
-            if self._zeros_are_unused and not _has_values(gradient):
+        for number, place in places.items():
+            if self._zeros_are_unused and not _has_values(place.tensor):
                 step.skipped.add(number)
                 continue
             parameter = self._parameters[number]
             decay = self._taken.weight_decay.get(id(parameter), 0)
             if decay:
-                gradient.add_(parameter.detach().view_as(gradient), alpha=decay)
-            rows.append((number, gradient, parameter if self._taken.needs_weights else None))
+                place.tensor.add_(parameter.detach().view_as(place.tensor), alpha=decay)
+            rows.append((number, place, parameter if self._taken.needs_weights else None))
         self._pipeline.start(rows)
 
     def _later(self, function: Any) -> None:
@@ -128,7 +145,7 @@ class Handle:
             future.set_result(buffer)
 
     def _write_updates(self, step: _Step) -> None:
-        self._pipeline.finish(step.gradients)
+        self._pipeline.finish(step.places)
         size = self._pipeline.comm.size
         for number, request in step.requests.items():
             tensor = step.sparse[number]
@@ -136,7 +153,7 @@ class Handle:
 
     def _finish_scaled(self, step: _Step) -> None:
         """Gradients are scale times what they should be; residuals and momenta must not be."""
-        tensors = [*step.gradients.values(), *(each._values() for each in step.sparse.values())]
+        tensors = [*(each.tensor for each in step.places.values()), *(each._values() for each in step.sparse.values())]
         is_finite = all(bool(torch.isfinite(each).all()) for each in tensors)
         if not all(each == b"1" for each in self._pipeline.comm.gather_bytes(b"1" if is_finite else b"0")):
             # The scaler of every rank then finds it, skips the optimizer's step and lowers the scale.
@@ -145,15 +162,15 @@ class Handle:
             self._skipped_steps += 1
             return
         scale = float(self._scaler.get_scale())
-        whole = {number: each.float().div_(scale) for number, each in step.gradients.items()}
-        self._start(step, whole)
+        whole = {number: each.tensor.float().div_(scale) for number, each in step.places.items()}
+        results, step.places = step.places, self._pipeline.places(whole)
+        self._start(step, step.places)
         self._pipeline.end_step()
         for number, tensor in step.sparse.items():
             step.requests[number] = self._pipeline.start_sparse(number, tensor)  # a sum, which is linear in the scale
-        results, step.gradients = step.gradients, whole
         self._write_updates(step)
         for number, each in results.items():
-            each.copy_(whole[number].mul_(scale))
+            each.tensor.copy_(whole[number].mul_(scale))
 
     # ------------------------------------------------------------ what it tells
 
@@ -229,6 +246,11 @@ def register(
     are not what they look like: output, small, bias_or_norm or hidden. ``options`` are those of
     :class:`tulle.Synchronizer`. TULLE_RECIPE in the environment replaces the recipe.
     """
+    if not isinstance(ddp, torch.nn.parallel.DistributedDataParallel):
+        raise TypeError(
+            f"the model is a {type(ddp).__name__}: wrap it in DistributedDataParallel first, or use "
+            "tulle.torch.DistributedOptimizer without"
+        )
     recipe = chosen(recipe)
     if recipe_fields(recipe)["every"] > 1:
         raise ValueError(f"recipe {recipe} has local steps, in which DDP sums nothing: use tulle.torch.Local without DDP")

@@ -24,9 +24,10 @@ class _Hook:
             self.pipeline = Pipeline(named, self._recipe, self._group, {"gradient": "hidden"}, self._options)
             if self._pending is not None:
                 self.pipeline.load_state_dict(self._pending)
-        self.pipeline.start([(0, gradient, None)])
+        places = self.pipeline.places({0: gradient})
+        self.pipeline.start([(0, places[0], None)])
         self.pipeline.end_step()
-        self.pipeline.finish({0: gradient})
+        self.pipeline.finish(places)
 
     def load_state_dict(self, state_dict: Any) -> None:
         if self.pipeline is None:

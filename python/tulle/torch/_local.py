@@ -73,9 +73,10 @@ class Local:
     def _exchange(self) -> None:
         parameters = list(self._pipeline.named.values())
         moved = [before.float() - now.float() for before, now in zip(self._before, parameters)]
-        self._pipeline.start([(number, each, None) for number, each in enumerate(moved)])
+        places = self._pipeline.places(dict(enumerate(moved)))
+        self._pipeline.start([(number, place, None) for number, place in places.items()])
         self._pipeline.end_step()
-        self._pipeline.finish(dict(enumerate(moved)))
+        self._pipeline.finish(places)
         for before, update, now in zip(self._before, moved, parameters):
             now.copy_(before.float() - update)
             before.copy_(now)

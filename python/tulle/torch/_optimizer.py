@@ -10,6 +10,7 @@ import torch
 from .._gradient import Recipe, recipe_fields
 from ._all_reduce import _CHECKS, like
 from ._pipeline import Pipeline, chosen, sparse_names, trained
+from ._tensors import Place
 from ._takeover import TakeOver, take_over
 
 
@@ -41,7 +42,7 @@ class _Distributed:
             for place, (name, each) in enumerate(self._sparse.items())
         }
         parameters = list(self._pipeline.named.values())
-        rows = []
+        given: dict[int, torch.Tensor] = {}
         for number, parameter in enumerate(parameters):
             if parameter.grad is None:
                 continue  # others may have one: what they sent becomes this rank's gradient
@@ -51,19 +52,20 @@ class _Distributed:
             decay = self._taken.weight_decay.get(id(parameter), 0)
             if decay:
                 parameter.grad.add_(parameter, alpha=decay)
-            rows.append((number, parameter.grad, parameter if self._taken.needs_weights else None))
-        self._pipeline.start(rows)
+            given[number] = parameter.grad
+        places = self._pipeline.places(given)
+        needs_weights = self._taken.needs_weights
+        self._pipeline.start([(n, place, parameters[n] if needs_weights else None) for n, place in places.items()])
         self._pipeline.end_step()
-        self._finish(parameters)
+        self._finish(parameters, places)
         for name, request in requests.items():
             parameter = self._sparse[name]
             parameter.grad = like(_sparse_gradient(parameter), request.wait(), self._pipeline.comm.size)
         self._is_synchronized = True
 
-    def _finish(self, parameters: list[torch.nn.Parameter]) -> None:
-        targets = {number: each.grad for number, each in enumerate(parameters) if each.grad is not None}
-        missing = {number: torch.zeros_like(each) for number, each in enumerate(parameters) if number not in targets}
-        self._pipeline.finish({**targets, **missing})
+    def _finish(self, parameters: list[torch.nn.Parameter], places: dict[int, Place]) -> None:
+        missing = {number: torch.zeros_like(each) for number, each in enumerate(parameters) if number not in places}
+        self._pipeline.finish({**places, **self._pipeline.places(missing)})
         for number, update in missing.items():
             if bool(update.any()):
                 parameters[number].grad = update

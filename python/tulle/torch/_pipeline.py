@@ -13,7 +13,7 @@ from .._communicator import Communicator
 from .._gradient import Recipe, Synchronizer
 from .._stream import Stream
 from ._all_reduce import communicator_for, stream_of
-from ._tensors import Stage, array_of, type_name
+from ._tensors import Place, Stage, array_of, type_name
 
 Named = Mapping[str, torch.nn.Parameter]
 _GRADIENT_TYPES = ("f32", "f16", "bf16")
@@ -49,6 +49,9 @@ def trained(named: Any) -> dict[str, torch.nn.Parameter]:
 
 def _rows_of(named: Named, roles: Mapping[str, str]) -> list[tuple[str, int, str, int]]:
     """What the core wants to know. The last matrix is the output layer, and vectors are biases or of norms."""
+    for name in roles.keys() - named.keys():
+        names = ", ".join(named)
+        raise ValueError(f"roles name '{name}', and no parameter that a recipe sends is called that; there are {names}")
     matrices = [name for name, parameter in named.items() if parameter.dim() > 1]
     rows = []
     for name, parameter in named.items():
@@ -82,26 +85,28 @@ class Pipeline:
         self.number = {id(parameter): number for number, parameter in enumerate(self.named.values())}
         self._stages = [Stage() for _ in self.named]
 
-    def start(self, rows: list[tuple[int, torch.Tensor, torch.Tensor | None]]) -> None:
-        """Takes gradients: rows of (number, gradient, weights or None)."""
+    def places(self, tensors: Mapping[int, torch.Tensor]) -> dict[int, Place]:
+        """Where gradients are, by their parameters' numbers."""
+        return {number: Place(tensor, self._stages[number]) for number, tensor in tensors.items()}
+
+    def start(self, rows: list[tuple[int, Place, torch.Tensor | None]]) -> None:
+        """Takes gradients: rows of (number, place, weights or None)."""
         by_type: dict[str, list[Any]] = {}
-        for number, gradient, weights in rows:
-            values = self._stages[number].read(gradient)
+        for number, place, weights in rows:
             decayed = None if weights is None else array_of(Stage().read(weights, torch.float32))
-            by_type.setdefault(type_name(values), []).append((number, array_of(values), decayed))
+            by_type.setdefault(place.type, []).append((number, place.source(), decayed))
         for name, given in by_type.items():
             self.synchronizer._core.start(name, given)
 
     def end_step(self) -> None:
         self.synchronizer._core.end_step()
 
-    def finish(self, targets: Mapping[int, torch.Tensor]) -> None:
-        """Waits for all updates and writes them to the tensors of their numbers; those of other numbers are dropped."""
-        memory = {number: self._stages[number].target(tensor) for number, tensor in targets.items()}
-        arrays = [(n, array_of(memory[n]) if n in memory else None) for n in range(len(self.named))]
-        self.synchronizer._core.finish_into(arrays)
-        for number, tensor in targets.items():
-            self._stages[number].write(tensor, memory[number])
+    def finish(self, places: Mapping[int, Place]) -> None:
+        """Waits for all updates and writes them to the places of their numbers; those of other numbers are dropped."""
+        targets = [(n, places[n].target if n in places else None) for n in range(len(self.named))]
+        self.synchronizer._core.finish_into(targets)
+        for place in places.values():
+            place.write()
 
     def start_sparse(self, place: int, gradient: torch.Tensor) -> Request[Stream]:
         """Starts the exact sum of a sparse gradient, which the synchronizer knows nothing of."""
@@ -138,6 +143,8 @@ class Pipeline:
                 if key.startswith("state of rank "):
                     array = tensor.cpu().contiguous().numpy()
                     states[int(key.rpartition(" ")[2])] = array[: int(array[16:24].view(np.uint64)[0])]
+        if not states:
+            raise ValueError("there is no state of a rank in it: give what state_dict() gave")
         self.synchronizer.load_state([states[rank] for rank in sorted(states)])
 
 

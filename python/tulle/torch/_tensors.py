@@ -48,7 +48,8 @@ class Stage:
     def __init__(self) -> None:
         self._made: dict[torch.dtype, torch.Tensor] = {}
 
-    def _memory(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    def memory(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Flat memory for the values of the tensor in a type."""
         made = self._made.get(dtype)
         if made is None or made.numel() != tensor.numel():
             made = torch.empty(tensor.numel(), dtype=dtype, pin_memory=tensor.is_cuda)
@@ -61,21 +62,51 @@ class Stage:
         own = flat(tensor)
         if own is not None and own.device.type == "cpu" and own.dtype == dtype:
             return own
-        memory = self._memory(tensor, dtype)
-        memory.copy_(own if own is not None else tensor.detach().reshape(-1))
+        memory = self.memory(tensor, dtype)
+        _copy(tensor, memory)
         return memory
 
-    def target(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Where float32 values for the tensor can be written; :meth:`write` then brings them there."""
-        own = flat(tensor)
-        if own is not None and own.device.type == "cpu" and own.dtype == torch.float32:
-            return own
-        return self._memory(tensor, torch.float32)
-
     def write(self, tensor: torch.Tensor, values: torch.Tensor) -> None:
-        """Copies what :meth:`target` gave to the tensor, unless that is its own memory."""
+        """Copies what :meth:`read` gave back to the tensor, unless that is its own memory."""
         own = flat(tensor)
         if own is None:
             tensor.detach().copy_(values.view(tensor.shape))
         elif own.data_ptr() != values.data_ptr():
             own.copy_(values)
+
+
+class Place:
+    """A gradient as the core reads it and where the core writes its update, in float32: the tensor's own memory, or a
+    stage beside it. Making one takes longer than all else that a step does for a small parameter in Python, so that
+    whoever is given the same tensor in every step keeps it."""
+
+    def __init__(self, tensor: torch.Tensor, stage: Stage) -> None:
+        own = flat(tensor)
+        if own is not None and own.device.type != "cpu":
+            own = None
+        self.tensor, self.type = tensor, type_name(tensor)
+        self._from = own if own is not None else stage.memory(tensor, tensor.dtype)
+        self._to = own if own is not None and self.type == "f32" else stage.memory(tensor, torch.float32)
+        self._is_read_from_stage, self._is_written_to_stage = self._from is not own, self._to is not own
+        self._source, self.target = array_of(self._from), array_of(self._to)
+
+    def source(self) -> np.ndarray:
+        """The values that the tensor has now."""
+        if self._is_read_from_stage:
+            _copy(self.tensor, self._from)
+        return self._source
+
+    def write(self) -> None:
+        """Brings what was written to the target to the tensor."""
+        if not self._is_written_to_stage:
+            return
+        own = flat(self.tensor)
+        if own is not None:
+            own.copy_(self._to)
+        else:
+            self.tensor.detach().copy_(self._to.view(self.tensor.shape))
+
+
+def _copy(tensor: torch.Tensor, memory: torch.Tensor) -> None:
+    own = flat(tensor)
+    memory.copy_(own if own is not None else tensor.detach().reshape(-1))

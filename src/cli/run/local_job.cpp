@@ -14,7 +14,9 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 #include <optional>
+#include <utility>
 
 #include "tulle/base/error.hpp"
 
@@ -62,10 +64,17 @@ std::string describe_end(int status) {
 
 int exit_code(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
 
+void set_variables(std::initializer_list<std::pair<const char*, std::string>> variables) {
+  for (const auto& [name, value] : variables) setenv(name, value.c_str(), 1);
+}
+
 class LocalJob {
  public:
   explicit LocalJob(const LocalJobOptions& options)
       : options_(options), address_(fmt::format("127.0.0.1:{}", free_port())), signals_(watched_signals()) {
+    do {
+      torch_port_ = std::to_string(free_port());
+    } while (address_.ends_with(":" + torch_port_));
     sigprocmask(SIG_BLOCK, &signals_, &signals_before_);
   }
   ~LocalJob() { sigprocmask(SIG_SETMASK, &signals_before_, nullptr); }
@@ -100,9 +109,10 @@ class LocalJob {
   [[noreturn]] void become(int rank) const {
     prctl(PR_SET_PDEATHSIG, SIGTERM);  // a job does not outlive whoever started it
     sigprocmask(SIG_SETMASK, &signals_before_, nullptr);
-    setenv("TULLE_RANK", std::to_string(rank).c_str(), 1);
-    setenv("TULLE_SIZE", std::to_string(options_.ranks).c_str(), 1);
-    setenv("TULLE_ADDRESS", address_.c_str(), 1);
+    const std::string number = std::to_string(rank), size = std::to_string(options_.ranks);
+    set_variables({{"TULLE_RANK", number}, {"TULLE_SIZE", size}, {"TULLE_ADDRESS", address_}});
+    set_variables({{"RANK", number}, {"LOCAL_RANK", number}, {"WORLD_SIZE", size}, {"LOCAL_WORLD_SIZE", size}});
+    set_variables({{"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", torch_port_}});
     if (rank != 0) {
       const int nothing = open("/dev/null", O_RDONLY);
       if (nothing >= 0) dup2(nothing, STDIN_FILENO);
@@ -151,6 +161,7 @@ class LocalJob {
 
   const LocalJobOptions& options_;
   std::string address_;
+  std::string torch_port_;  ///< where torch's rank 0 listens
   sigset_t signals_;
   sigset_t signals_before_ = {};
   std::vector<pid_t> processes_;  ///< by rank; 0: has ended

@@ -1,4 +1,4 @@
-// Ranks as processes of this host, started with the environment that connect() reads.
+// Ranks as processes of this host, started with the environment that connect() reads, and with torchrun's.
 #pragma once
 
 #include <sys/types.h>

@@ -9,17 +9,25 @@
 
 namespace tulle {
 
+namespace {
+constexpr std::string_view kAlone = "process ";
+}
+
 std::string host_identity() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   struct stat network = {};
   if (boot.empty() || ::stat("/proc/self/ns/net", &network) != 0) {
     // Nothing is known, so nothing is shared.
-    std::string alone = "process ";
+    std::string alone(kAlone);
     for (const std::byte byte : random_token()) alone += fmt::format("{:02x}", std::to_integer<unsigned>(byte));
     return alone;
   }
   return fmt::format("{} {}:{}", boot, network.st_dev, network.st_ino);
+}
+
+std::string_view machine_of(std::string_view host_identity) {
+  return host_identity.starts_with(kAlone) ? host_identity : host_identity.substr(0, host_identity.find(' '));
 }
 
 bool read_memory(const RemoteMemory& from, std::byte* to, std::size_t bytes) {

@@ -14,6 +14,8 @@ namespace tulle {
 /// Equal for processes of one running machine in one network namespace. The namespace counts because containers, and
 /// the hosts of a network that is emulated on one machine, share the boot but must talk through their network.
 std::string host_identity();
+/// The part of it that names the machine: equal for processes that share cores, whatever their networks.
+std::string_view machine_of(std::string_view host_identity);
 
 /// Memory of another process, named as that process told it.
 struct RemoteMemory {

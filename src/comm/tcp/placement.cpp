@@ -12,11 +12,14 @@ Placement place_ranks(std::span<const Card> cards) {
   };
   Placement placement;
   std::map<std::string, Node> nodes;
+  std::map<std::string_view, std::uint32_t> ranks_of_machine;
   for (std::size_t rank = 0; rank < cards.size(); ++rank) {
     Node& node = nodes.try_emplace(cards[rank].host, Node{static_cast<int>(rank), 0}).first->second;
     node.ranks += 1;
     placement.nodes.push_back(node.lowest_rank);
-    placement.ranks_per_core = std::max(placement.ranks_per_core, node.ranks / std::max(1u, cards[rank].cores));
+    const std::uint32_t cores = std::max(1u, cards[rank].cores);
+    if (++ranks_of_machine[machine_of(cards[rank].host)] > cores) placement.shares_cores = true;
+    placement.ranks_per_core = std::max(placement.ranks_per_core, node.ranks / cores);
   }
   placement.on_one_node = nodes.size() <= 1;
   return placement;

@@ -14,6 +14,7 @@ struct Placement {
   PoolVector<int> nodes;  ///< of each rank: the lowest rank there
   bool on_one_node = true;
   double ranks_per_core = 1;  ///< of the fullest node, at least 1
+  bool shares_cores = false;  ///< a machine has more ranks than cores; containers of one machine count together
 };
 Placement place_ranks(std::span<const Card> cards);
 

@@ -219,9 +219,9 @@ bool TcpTransport::pull_chunk(Pull& pull) {
 void TcpTransport::idle(int misses) {
   constexpr int kSpins = 50, kLongestMilliseconds = 20;
   require_own_process();
-  const int spins = placement_.ranks_per_core > 1 ? 2 : kSpins;
+  const int spins = placement_.shares_cores ? 2 : kSpins;
   if (misses < spins) {
-    if (placement_.ranks_per_core > 1) sched_yield();
+    if (placement_.shares_cores) sched_yield();
     return;
   }
   poller_.sleep(std::min(misses - spins + 1, kLongestMilliseconds));

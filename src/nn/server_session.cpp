@@ -57,7 +57,7 @@ ServerJob job_of(const Communicator& communicator, Learner& learner, const Train
                 .place = options.server.place.value_or(server::Place{communicator.rank(), communicator.size()})};
   require_fits(options, job.parameters.size());
   server::validate(job.server, job.place.ranks);
-  const std::string_view transport = job.communicator.engine()->transport().name();
+  const std::string transport = job.communicator.engine()->transport().name();
   if (options.server.door && transport != "tcp") refuse(fmt::format("a door is for TCP, and not for {}", transport));
   const Sharding sharding(learner.train_samples(), job.workers(), options.batch, options.seed);
   job.steps_of_epoch = nn::steps_of_epoch(sharding, options);

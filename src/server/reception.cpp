@@ -142,7 +142,7 @@ class Reception::Desk {
 };
 
 Reception::Reception(Server& server, Communicator servers, Door* door, ReceptionOptions options) {
-  const std::string_view transport = servers.engine()->transport().name();
+  const std::string transport = servers.engine()->transport().name();
   if (transport != "tcp") {
     throw Error(ErrorKind::unsupported,
                 fmt::format("a process can take a lost worker's place on TCP, and not on {}", transport));

@@ -205,7 +205,9 @@ def test_a_dropped_request_in_place_breaks_the_communicator_and_leaves_the_array
                 kinds.append(error.kind)
         return array.sum(), kinds[-1]
 
-    assert tulle.threads(2, function) == [(100.0, "broken")] * 2
+    for total, kind in tulle.threads(2, function):
+        assert total == 100.0
+        assert kind in ("broken", "peer_failed")  # the latter where the other rank has ended meanwhile
 
 
 def test_a_progress_thread_finishes_what_nobody_waits_for():

@@ -59,8 +59,9 @@ MpiTransport::Placement place_of(MPI_Comm comm) {
   return {ranks_here == size_of_comm(comm), std::max(1.0, fullest), std::move(nodes)};
 }
 
-// Nobody waits for these, so that a receiver may be gone before they arrive.
+// Nobody waits for these, so that a receiver may be gone before they arrive. Bytes that are no message have no kind.
 bool may_linger(const Message& message) {
+  if (message.head.size() < kMessageHeaderBytes) return false;
   const MessageKind kind = kind_of_own_head(message.head.bytes());
   return kind == MessageKind::poison || kind == MessageKind::beat;
 }

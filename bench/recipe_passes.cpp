@@ -132,6 +132,10 @@ int main(int count, char** arguments) {
       settings.values = std::strtoull(arguments[++i], nullptr, 10);
     } else if (argument == "--repeats" && i + 1 < count) {
       settings.repeats = std::atoi(arguments[++i]);
+    } else if (argument.starts_with("-")) {
+      fmt::print(
+          "usage: tulle_recipe_passes [--values N] [--repeats N] [RECIPE]...; all presets where none is named\n");
+      return argument == "--help" ? 0 : 2;
     } else {
       recipes.push_back(argument);
     }
@@ -139,7 +143,13 @@ int main(int count, char** arguments) {
   if (recipes.empty()) {
     for (const gradient::Preset& preset : gradient::presets()) recipes.emplace_back(preset.name);
   }
-  fmt::print("{} values on one rank; times in ms, medians of {}\n", settings.values, settings.repeats);
-  fmt::print("{:<28} {:>9} {:>9} {:>7} {:>7} {:>12}\n", "recipe", "step", "pass", "passes", "ratio", "1000 params");
-  for (const std::string& recipe : recipes) compare(settings, recipe);
+  try {
+    for (const std::string& recipe : recipes) gradient::parse_recipe(recipe);
+    fmt::print("{} values on one rank; times in ms, medians of {}\n", settings.values, settings.repeats);
+    fmt::print("{:<28} {:>9} {:>9} {:>7} {:>7} {:>12}\n", "recipe", "step", "pass", "passes", "ratio", "1000 params");
+    for (const std::string& recipe : recipes) compare(settings, recipe);
+  } catch (const Error& error) {
+    fmt::print(stderr, "tulle_recipe_passes: {}\n", error.what());
+    return 2;
+  }
 }

@@ -241,6 +241,7 @@ py::dict dict_of(const ParameterStats& stats) {
   row["step"] = stats.step;
   row["taken"] = stats.taken;
   row["delivered"] = stats.delivered;
+  row["out_of_teams"] = stats.out_of_teams;
   row["bytes_sent"] = stats.bytes_sent;
   row["bytes_received"] = stats.bytes_received;
   row["gradient_norm"] = stats.gradient_norm;

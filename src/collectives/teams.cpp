@@ -65,6 +65,7 @@ std::uint64_t values_of_team(const TeamGatherState& state, int team_size) {
 }
 
 void update(TeamGatherState& state, double came_out) {
+  state.came_out = came_out;
   const bool shall_grow = came_out <= state.target;
   const bool goes_on = shall_grow == (state.step > 0);
   if (!goes_on) {

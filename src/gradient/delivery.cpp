@@ -109,6 +109,7 @@ Delivery Pipeline::deliver() {
     return void_delivery();
   }
   stats_.delivered = delivery.sum.nnz();
+  if (route_ == Route::accumulator) stats_.out_of_teams = learned_->sparse.team_gather.came_out;
   settle();
   note_checksum(delivery.sum);
   if (common_.options.residual_norms) stats_.residual_norm = inspect(residual()).norm;

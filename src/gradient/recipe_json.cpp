@@ -38,6 +38,7 @@ std::string to_json(const Parameter& parameter, const ParameterStats& stats) {
       {"route", stats.route},
       {"taken", stats.taken},
       {"delivered", stats.delivered},
+      {"out_of_teams", stats.out_of_teams},
       {"density", size > 0 ? static_cast<double>(stats.delivered) / size : 0.0},
       {"bytes_sent", stats.bytes_sent},
       {"bytes_received", stats.bytes_received},

@@ -287,6 +287,18 @@ TEST(Accumulation, ClipsGradientsWhoseSquaresOverflow) {
   EXPECT_FLOAT_EQ(update[39], -4);
 }
 
+// With three teams their sums overlap in part, and Algorithm 2 steers what comes out towards k.
+TEST(Teams, TellWhatCameOutBeforeTheLastSelection) {
+  const double k = 0.02 * 3000;
+  const Trained trained = train(integers("spardl:2%,teams=3", 6, 30));
+  for (const ParameterStats& stats : trained.stats[0]) {
+    EXPECT_EQ(stats.out_of_teams, trained.stats[0][0].out_of_teams);
+    EXPECT_GE(stats.out_of_teams, static_cast<double>(stats.delivered));
+    EXPECT_NEAR(stats.out_of_teams, k, 0.5 * k);
+  }
+  EXPECT_EQ(train(integers("spardl:2%", 6, 2)).stats[0][0].out_of_teams, 0) << "there are no teams";
+}
+
 TEST(Skip, ContributesNothingAndKeepsTheResidual) {
   for (const char* const recipe : {"topk:2%|dense_below:0", "spardl:2%", "spardl:2%,teams=4", "gtopk:30%", "dense"}) {
     Training training = integers(recipe, 8, 4);

@@ -26,6 +26,7 @@ struct TeamGatherState {
   double most_h = 0;
   double step = 0;
   bool moved_alike = false;  ///< the last move was the first in its direction
+  double came_out = 0;       ///< of the last call, SparDL's N_t; told, but neither saved nor used
 };
 
 /// Thresholds and regions that oktopk uses again.

@@ -119,6 +119,7 @@ struct ParameterStats {
   std::string_view route = "";  ///< how it travelled: dense, selected, accumulator, gathered, low_rank or nowhere
   std::uint64_t taken = 0;      ///< values that left this rank
   std::uint64_t delivered = 0;  ///< values of the update
+  double out_of_teams = 0;      ///< values before spardl's teams select for the last time, SparDL's N_t; else 0
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_received = 0;  ///< of indices and values
   double gradient_norm = 0;          ///< L2, of the gradient that was given

@@ -12,6 +12,7 @@ processor_seconds, which other programs disturb less, are the mean of all ranks.
 Results are checked before they are timed. Rank 0 prints a line of JSON for each row.
 """
 import argparse
+import itertools
 import json
 import os
 import pathlib
@@ -309,10 +310,11 @@ def measure_hook(arguments):
         ways = {"hook": _replay(recipe, arguments, gradients), "no hook": _replay(None, arguments, gradients),
                 "pipeline": _pipeline(recipe, arguments, gradients)}  # fmt: skip
         taken = {name: [] for name in ways}
+        orders = itertools.cycle(itertools.permutations(ways))  # what ran before decides what is in the caches
         for number in range(arguments.steps + arguments.warm_up):
-            for name, step in ways.items():
+            for name in next(orders):
                 dist.barrier()
-                each = step()
+                each = ways[name]()
                 if number >= arguments.warm_up:
                     taken[name].append(Taken(largest(each.seconds), largest(each.processor_seconds)))
         medians = {name: Taken(*map(statistics.median, zip(*all))) for name, all in taken.items()}

@@ -3,6 +3,7 @@
 // Gradients come in as arrays of the buffer protocol, checked in Python. The GIL is released while the pipeline works,
 // and a lock keeps callers from several threads apart, because a synchronizer takes one at a time.
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -34,6 +35,11 @@ constexpr Named<NonFinitePolicy> kPolicies[] = {{"error", NonFinitePolicy::error
 constexpr Named<Boundaries> kBoundaries[] = {{"recipe", Boundaries::recipe}, {"measured", Boundaries::measured}};
 constexpr Named<CheckpointFiles> kFiles[] = {{"one_per_rank", CheckpointFiles::one_per_rank},
                                              {"one_for_all", CheckpointFiles::one_for_all}};
+
+/// For how long the caller leaves a gradient as it is.
+enum class Lending { until_start_returns, until_finished };
+constexpr Named<Lending> kLendings[] = {{"until_start_returns", Lending::until_start_returns},
+                                        {"until_finished", Lending::until_finished}};
 
 using Options = SynchronizerOptions;
 const Setter<Options> kSetters[] = {
@@ -146,6 +152,14 @@ class Synchronizer {
     }
   }
 
+  /// Keeps the memory of gradients that are lent. REQUIRES: the GIL; called before they are started. Where that throws
+  /// they are kept all the same, because an exchange may have begun.
+  void keep(const std::vector<Given>& given) {
+    for (const Given& each : given) lent_.emplace(each.parameter, each.gradient);
+  }
+  /// Lets go of what was lent for a parameter. REQUIRES: the GIL; its finish has returned.
+  void let_go(ParameterId parameter) { lent_.erase(parameter); }
+
   /// For run_elastic(), which uses it between steps. REQUIRES: no other thread uses it.
   gradient::Synchronizer& get() {
     require_here();
@@ -163,6 +177,7 @@ class Synchronizer {
   std::mutex mutex_;
   Communicator communicator_;
   std::unique_ptr<gradient::Synchronizer> made_;
+  std::multimap<ParameterId, std::shared_ptr<ArrayView>> lent_;  ///< gradients in flight; the GIL guards it
 };
 
 std::shared_ptr<Synchronizer> make_synchronizer(Group& group, const py::list& parameters, const std::string& recipe,
@@ -175,8 +190,9 @@ std::shared_ptr<Synchronizer> make_synchronizer(Group& group, const py::list& pa
   return std::make_shared<Synchronizer>(communicator, run_in_slices(communicator, std::move(making)));
 }
 
-// Rows of (parameter, gradient, weights or None), all gradients of one type.
-void start(Synchronizer& synchronizer, const std::string& type, const py::list& rows) {
+// Rows of (parameter, gradient, weights or None), all gradients of one type. Lent ones are left as they are until they
+// are finished; those of 16 bits are widened to memory that the next one needs.
+void start(Synchronizer& synchronizer, const std::string& type, const py::list& rows, const py::str& lending) {
   std::vector<Given> given;
   for (const py::handle& row : rows) {
     const auto [parameter, gradient, weights] = row.cast<std::tuple<ParameterId, py::object, py::object>>();
@@ -189,8 +205,16 @@ void start(Synchronizer& synchronizer, const std::string& type, const py::list& 
         made.start(each.parameter, values_of<V>(each.gradient), values_of<float>(each.weights));
     });
   };
+  const auto start_lent = [&] {
+    synchronizer.keep(given);
+    synchronizer.with([&](gradient::Synchronizer& made) {
+      for (const Given& each : given)
+        made.start_lent(each.parameter, values_of<float>(each.gradient), values_of<float>(each.weights));
+    });
+  };
+  const bool is_lent = named(lending, kLendings, "lending") == Lending::until_finished;
   switch (value_type_from(type)) {
-    case ValueType::f32: return start_all.operator()<float>();
+    case ValueType::f32: return is_lent ? start_lent() : start_all.operator()<float>();
     case ValueType::f16: return start_all.operator()<Half>();
     case ValueType::bf16: return start_all.operator()<Bfloat16>();
     default: throw Error(ErrorKind::bad_input, "gradients are f32, f16 or bf16, not " + type);
@@ -225,12 +249,14 @@ std::vector<bool> finish_into(Synchronizer& synchronizer, const py::list& rows) 
   }
   std::vector<bool> applied;
   synchronizer.run([&](gradient::Synchronizer& made) { return finish_targets(made, targets, applied); });
+  for (const Target& target : targets) synchronizer.let_go(target.parameter);
   return applied;
 }
 
 py::tuple finish_stream(Synchronizer& synchronizer, ParameterId parameter) {
   gradient::Update update =
       synchronizer.run([&](gradient::Synchronizer& made) { return made.await_finish(parameter); });
+  synchronizer.let_go(parameter);
   return py::make_tuple(std::move(update.stream), update.is_skipped);
 }
 

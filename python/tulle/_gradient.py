@@ -168,7 +168,7 @@ class Synchronizer:
         array, type_name = checked(gradient, type, "gradient")
         if weights is not None:
             weights, _ = checked(weights, "f32", "weights")
-        self._core.start(type_name, [(self._id(name), array, weights)])
+        self._core.start(type_name, [(self._id(name), array, weights)], "until_start_returns")
 
     def skip(self, name: str) -> None:
         """This rank has no gradient for the parameter in this step. It must still finish it."""
@@ -214,8 +214,7 @@ class Synchronizer:
             require_writable(checked(gradient, "f32", name)[0], name)
             if gradient.size != size:
                 raise ValueError(f"{name} has {gradient.size} values, and {size} are registered")
-        for name, gradient in gradients.items():
-            self.start(name, gradient, type="f32")
+        self._core.start("f32", [(self._id(name), each, None) for name, each in gradients.items()], "until_finished")
         self._core.end_step()
         self._core.finish_into([(number, gradients.get(each.name)) for number, each in enumerate(self._parameters)])
 

@@ -175,6 +175,11 @@ std::span<float> Pipeline::place_of_copy() {
   return is_together_ ? group_->place_of(member_) : std::span<float>(accumulator_);
 }
 
+// Without a copy. A group packs its members, and what goes nowhere is delivered from the accumulator.
+bool Pipeline::sends_lent(const Given& given) const {
+  return given.lending == Lending::until_finished && copies_gradient() && route_ == Route::dense && !is_together_;
+}
+
 SelectOptions Pipeline::select_options() const {
   const Recipe& recipe = common_.recipe;
   SelectOptions options{.density = density_now(),
@@ -277,7 +282,8 @@ void Pipeline::refuse_together(std::uint64_t index) {
   throw error;
 }
 
-void Pipeline::start(std::span<const float> gradient, std::span<const float> weights) {
+void Pipeline::start(const Given& given) {
+  const std::span<const float> gradient = given.gradient, weights = given.weights;
   require_idle();
   require_size(gradient.size());
   if (common_.recipe.weight_decay != 0 && weights.size() != gradient.size()) {
@@ -286,13 +292,13 @@ void Pipeline::start(std::span<const float> gradient, std::span<const float> wei
   }
   begin_step();
   const auto look = [&] {
-    if (!copies_gradient()) return inspect(gradient);
+    if (!copies_gradient() || sends_lent(given)) return inspect(gradient);
     return inspect_and_copy(gradient, place_of_copy(), ArrayWriter(common_.values));
   };
   const Inspection seen = timed(stats_.accumulate_seconds, look);
   stats_.gradient_norm = seen.norm;
   contributes_ = is_finite_ = !seen.not_finite_at;
-  if (contributes_) return run_stages(gradient, weights, seen.norm);
+  if (contributes_) return run_stages(given, seen.norm);
   const std::uint64_t index = *seen.not_finite_at;
   if (common_.options.non_finite == NonFinitePolicy::error) refuse_together(index);
   if (flags_void_steps()) return send_nothing();
@@ -300,7 +306,8 @@ void Pipeline::start(std::span<const float> gradient, std::span<const float> wei
   send(Stream<float>::from_pairs(parameter_.size, std::span(&index, 1), gradient.subspan(index, 1)));
 }
 
-void Pipeline::run_stages(std::span<const float> gradient, std::span<const float> weights, double norm) {
+void Pipeline::run_stages(const Given& given, double norm) {
+  const std::span<const float> gradient = given.gradient, weights = given.weights;
   if (common_.recipe.energy > 0) {
     const auto look = [&] { return density_for_energy(gradient, common_.recipe.energy); };
     energy_density_ = timed(stats_.select_seconds, look);
@@ -308,6 +315,7 @@ void Pipeline::run_stages(std::span<const float> gradient, std::span<const float
   const Accumulation how = accumulation(norm);
   const bool selects = route_ == Route::selected || route_ == Route::gathered;
   if (selects && common_.recipe.selector != "none") return send(select(how, gradient, weights));
+  if (sends_lent(given)) return send(whole(gradient));
   if (copies_gradient()) return send(whole(place_of_copy()));
   timed(stats_.accumulate_seconds, [&] { accumulate(how, gradient, weights, velocity_, accumulator_); });
   is_empty_ = false;

@@ -63,6 +63,16 @@ struct PipelineDecision {
   LayerSeconds seconds;   ///< why: what it should take either way
 };
 
+/// For how long a gradient stays where and as it is.
+enum class Lending { until_start_returns, until_finished };
+
+/// What a step starts with.
+struct Given {
+  std::span<const float> gradient;
+  std::span<const float> weights;  ///< empty where the recipe decays none
+  Lending lending = Lending::until_start_returns;
+};
+
 /// What an exchange gave: the update is `sum` divided by `divisor`, before the outer step.
 struct Delivery {
   AnyStream sum;
@@ -100,7 +110,7 @@ class Pipeline {
   /// The density that the last gradient of this rank wants, where the recipe follows `energy`; 0: it had none.
   double energy_density() const { return energy_density_; }
 
-  void start(std::span<const float> gradient, std::span<const float> weights);
+  void start(const Given& given);
   /// Throws bad_input where the options have no phantoms.
   void start_phantom();
   void skip();
@@ -173,6 +183,7 @@ class Pipeline {
   bool flags_void_steps() const;
   bool copies_gradient() const;
   std::span<float> place_of_copy();
+  bool sends_lent(const Given& given) const;
   double density_now() const;
   double settled_density() const;
   SelectOptions select_options() const;
@@ -189,7 +200,7 @@ class Pipeline {
   void require_phantoms(bool wanted) const;
   void require_size(std::size_t values) const;
   void begin_step();
-  void run_stages(std::span<const float> gradient, std::span<const float> weights, double norm);
+  void run_stages(const Given& given, double norm);
   [[noreturn]] void refuse_together(std::uint64_t index);
   AnyStream select(const Accumulation& how, std::span<const float> gradient, std::span<const float> weights);
   AnyStream select_from_accumulator();

@@ -106,10 +106,18 @@ std::uint64_t Synchronizer::steps() const { return state_->steps; }
 std::uint32_t Synchronizer::end_channel() const { return state_->end_channel; }
 
 void Synchronizer::start(ParameterId parameter, std::span<const float> gradient, std::span<const float> weights) {
-  state_->require_orderly(state_->at(parameter));
-  state_->decisions->before_start(state_->at(parameter));
-  state_->at(parameter).start(gradient, weights);
-  state_->note_started(parameter);
+  state_->start(parameter, {gradient, weights, Lending::until_start_returns});
+}
+
+void Synchronizer::start_lent(ParameterId parameter, std::span<const float> gradient, std::span<const float> weights) {
+  state_->start(parameter, {gradient, weights, Lending::until_finished});
+}
+
+void Synchronizer::State::start(ParameterId parameter, const Given& given) {
+  require_orderly(at(parameter));
+  decisions->before_start(at(parameter));
+  at(parameter).start(given);
+  note_started(parameter);
 }
 
 void Synchronizer::start(ParameterId parameter, std::span<const Half> gradient, std::span<const float> weights) {

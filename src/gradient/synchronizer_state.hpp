@@ -91,6 +91,7 @@ struct Synchronizer::State {
   /// Takes over what another rank's common_state() gave. REQUIRES: nothing was started yet.
   void take_over(SavedState given);
 
+  void start(ParameterId parameter, const Given& given);
   void note_started(ParameterId parameter);
   /// What every finish() does before it waits: phases of other parameters, and a check of replicas that is due.
   Task<> go_on();

@@ -186,6 +186,10 @@ class Synchronizer {
   /// 16-bit gradients are accumulated in f32.
   void start(ParameterId parameter, std::span<const Half> gradient, std::span<const float> weights = {});
   void start(ParameterId parameter, std::span<const Bfloat16> gradient, std::span<const float> weights = {});
+  /// The same of a gradient that is lent: where a recipe would only copy it, it travels from where it is.
+  /// REQUIRES: it stays where and as it is until finish() of the parameter has returned, which may write the update
+  /// there; where that throws, until the synchronizer is gone.
+  void start_lent(ParameterId parameter, std::span<const float> gradient, std::span<const float> weights = {});
   /// The same of a gradient that is not there: what travels has the size that it would have on average, and so has the
   /// update. Selecting takes no time. Throws bad_input without `phantoms`. REQUIRES: called on all ranks, in
   /// simulation.

@@ -90,20 +90,23 @@ class Pipeline:
         return {number: Place(tensor, self._stages[number]) for number, tensor in tensors.items()}
 
     def start(self, rows: list[tuple[int, Place, torch.Tensor | None]]) -> None:
-        """Takes gradients: rows of (number, place, weights or None)."""
+        """Takes gradients: rows of (number, place, weights or None). What is at a place must stay as it is until
+        :meth:`finish`: a recipe that changes nothing sends it from there. The core keeps the memory."""
         by_type: dict[str, list[Any]] = {}
         for number, place, weights in rows:
             decayed = None if weights is None else array_of(Stage().read(weights, torch.float32))
             by_type.setdefault(place.type, []).append((number, place.source(), decayed))
         for name, given in by_type.items():
-            self.synchronizer._core.start(name, given)
+            self.synchronizer._core.start(name, given, "until_finished")
 
     def end_step(self) -> None:
         self.synchronizer._core.end_step()
 
     def finish(self, places: Mapping[int, Place]) -> None:
         """Waits for all updates and writes them to the places of their numbers; those of other numbers are dropped."""
-        targets = [(n, places[n].target if n in places else None) for n in range(len(self.named))]
+        # In the order in which they came: while the last ones travel the first are written.
+        targets = [(n, place.target) for n, place in places.items()]
+        targets += [(n, None) for n in range(len(self.named)) if n not in places]
         self.synchronizer._core.finish_into(targets)
         for place in places.values():
             place.write()

@@ -1,6 +1,7 @@
 """The gradient pipeline on numpy arrays: ranks are threads, or processes where they end."""
 import signal
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -48,6 +49,42 @@ def test_nothing_is_lost():
     given = sum(gradient_of(rank, step) for rank in range(2) for step in range(4) if (rank, step) != (1, 2))
     assert np.array_equal(delivered + left + left_there, given)
     assert stats["step"] == 4 and 0 < stats["taken"] <= SIZE // 10 and stats["bytes_sent"] > 0
+
+
+def test_a_lent_gradient_is_kept_until_it_is_finished():
+    """By the core alone: an exchange reads it when its owner has forgotten it."""
+
+    def function(comm):
+        synchronizer = tulle.Synchronizer({"w": SIZE}, "dense", comm=comm)
+        core = synchronizer._core
+        gradient = gradient_of(comm.rank, 0)
+        kept = weakref.ref(gradient)
+        core.start("f32", [(0, gradient, None)], "until_finished")
+        with pytest.raises(tulle.Error, match="in flight"):
+            core.start("f32", [(0, gradient_of(comm.rank, 1), None)], "until_finished")
+        del gradient
+        others = [np.full(SIZE, np.nan, np.float32) for _ in range(8)]  # would get its memory if it were free
+        core.end_step()
+        assert kept() is not None
+        update = synchronizer.finish("w").stream.to_dense()
+        return update, kept() is None, len(others)
+
+    for update, is_released, _ in tulle.threads(2, function):
+        assert is_released and np.array_equal(update, (gradient_of(0, 0) + gradient_of(1, 0)) / 2)
+
+
+def test_a_lent_gradient_outlives_a_synchronizer_that_goes_before_it_is_finished():
+    def function(comm):
+        synchronizer = tulle.Synchronizer({"w": SIZE}, "dense", comm=comm)
+        gradient = gradient_of(comm.rank, 0)
+        kept = weakref.ref(gradient)
+        synchronizer._core.start("f32", [(0, gradient, None)], "until_finished")
+        del gradient
+        was_kept = kept() is not None
+        del synchronizer
+        return was_kept, kept() is None
+
+    assert tulle.threads(1, function) == [(True, True)]
 
 
 def test_half_precision_is_accumulated_in_single():

@@ -1,6 +1,7 @@
 #include "tulle/gradient/synchronizer.hpp"
 
 #include <cmath>
+#include <latch>
 #include <limits>
 
 #include "gradient/training.hpp"
@@ -575,6 +576,80 @@ TEST(Misuse, ASynchronizerMayGoWhileItsExchangesAreInFlight) {
     barrier(communicator);
   });
   EXPECT_NE(updates[0], Values(100));
+}
+
+// Of one rank, whose sum is what it sent: what is written between start and finish tells where that lies.
+TEST(LentGradients, TravelFromWhereTheyAre) {
+  run_threads(1, [](Communicator& communicator) {
+    Synchronizer synchronizer = Synchronizer::make(communicator, {{"w", 2}}, parse_recipe("dense"));
+    Values gradient = {1, 2};
+    synchronizer.start(0, std::span<const float>(gradient));
+    gradient = {7, 8};
+    EXPECT_EQ(Stream<float>(synchronizer.finish(0).stream).to_vector(), (Values{1, 2}));
+    synchronizer.start_lent(0, gradient);
+    gradient[0] = 9;
+    EXPECT_TRUE(synchronizer.finish_into(0, gradient));
+    EXPECT_EQ(gradient, (Values{9, 8}));
+  });
+}
+
+// Replaces the gradients of some steps by their updates, on a rank that lends them.
+std::vector<Values> updates_of_lent(Communicator& communicator, const Training& training) {
+  communicator.start_progress_thread();
+  Synchronizer synchronizer = Synchronizer::make(communicator, training.parameters, training.recipe, training.options);
+  std::vector<Values> values(training.parameters.size());
+  for (std::uint64_t step = 0; step < training.steps; ++step) {
+    for (ParameterId id = 0; id < values.size(); ++id) {
+      values[id] = training.gradient(communicator.rank(), step, id);
+      synchronizer.start_lent(id, values[id]);
+    }
+    synchronizer.end_step();
+    for (ParameterId id = 0; id < values.size(); ++id) EXPECT_TRUE(synchronizer.finish_into(id, values[id]));
+  }
+  return values;
+}
+
+TEST(LentGradients, GiveTheBitsOfCopiedOnesBeUpdatesWrittenInTheirPlaceOrNot) {
+  for (const char* const recipe : {"dense", "fp16", "topk:2%|dense_below:0", "three_lc", "dgc:2%", "diloco"}) {
+    for (const std::uint64_t fuse_below : {2000u, 0u}) {
+      Training training = integers(recipe, 3, 3);
+      training.options = {.fuse_below = fuse_below, .reproducible = true};
+      const Trained copied = train(training);
+      std::vector<std::vector<Values>> lent(3);
+      run_threads(3, [&](Communicator& communicator) {
+        lent[static_cast<std::size_t>(communicator.rank())] = updates_of_lent(communicator, training);
+      });
+      for (std::size_t rank = 0; rank < 3; ++rank) {
+        for (ParameterId id = 0; id < 3; ++id) {
+          EXPECT_EQ(lent[rank][id], copied.updates.back()[id][rank]) << recipe << ", fused below " << fuse_below;
+        }
+      }
+    }
+  }
+}
+
+// Its exchange waits for the other rank, which has not started yet, so that it ends here; sanitizers would tell if it
+// looked at the gradient later.
+TEST(LentGradients, AreLeftAloneOnceTheSynchronizerIsGone) {
+  std::latch is_gone(1);
+  run_threads(2, [&](Communicator& communicator) {
+    communicator.start_progress_thread();
+    std::optional<Synchronizer> synchronizer = Synchronizer::make(communicator, {{"w", 1000}}, parse_recipe("dense"));
+    Values gradient = integer_gradient(1000, communicator.rank(), 0, 0);
+    if (communicator.rank() == 1) {
+      synchronizer->start_lent(0, gradient);
+      synchronizer.reset();
+      Values().swap(gradient);
+      is_gone.count_down();
+      return;
+    }
+    is_gone.wait();
+    const auto step = [&] {
+      synchronizer->start_lent(0, gradient);
+      (void)synchronizer->finish(0);
+    };
+    EXPECT_THROW(step(), Error);
+  });
 }
 
 TEST(Noop, GivesEachRankItsOwnGradient) {

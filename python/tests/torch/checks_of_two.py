@@ -429,6 +429,39 @@ def same_on_all_ranks_of(tensors):
     return torch.equal(sum_over_ranks(flat), 2 * flat)
 
 
+class _Raises(torch.autograd.Function):
+    """Leaves values alone, and lets back-propagation fail."""
+
+    @staticmethod
+    def forward(ctx, values):
+        return values.clone()
+
+    @staticmethod
+    def backward(ctx, _):
+        raise ArithmeticError("in the middle")
+
+
+@check
+def back_propagation_that_raises_leaves_gradients_to_those_who_send_them():
+    """Buckets are on their way, from where they are, when everything that owns them goes."""
+    model = made(width=600)  # DDP's first bucket holds a megabyte
+    ddp = DDP(model, bucket_cap_mb=BUCKET_MB)
+    handle = tulle.torch.register(ddp, "dense")
+    loss_of(ddp, 0).backward()  # DDP rebuilds its buckets next
+    model.words.register_forward_hook(lambda module, given, result: _Raises.apply(result))
+    try:
+        loss_of(ddp, 1).backward()
+        raise AssertionError("nothing was raised")
+    except ArithmeticError:
+        pass
+    assert 0 < handle._step.seen < handle._expected, handle._step.seen
+    del handle, ddp, model
+    gc.collect()
+    others = [torch.full((600, 600), float("nan")) for _ in range(50)]
+    is_ddp()
+    assert len(others) == 50
+
+
 @check
 def a_thousand_steps_leak_nothing():
     def resident():

@@ -52,6 +52,15 @@ double whole_exchange_seconds(const Communicator& communicator, std::uint64_t va
   return choose({.input = Layout::dense}, input).cost_seconds(input);
 }
 
+bool ring_keeps_up(const Communicator& communicator, std::uint64_t values) {
+  // Costs of dense rows that send the same bytes differ by less, and by less than what they leave out. With much more a
+  // ring would be taken where its many messages show.
+  constexpr double kNoticeable = 1.03;
+  const CostInput input = input_of(communicator, values, static_cast<double>(values));
+  const double ring = find_algorithm(OperationKind::allreduce, "dense_ring").cost_seconds(input);
+  return ring <= kNoticeable * choose({.input = Layout::dense}, input).cost_seconds(input);
+}
+
 double recipe_exchange_seconds(const Communicator& communicator, const Recipe& recipe, const Parameter& parameter,
                                double density) {
   if (recipe.exchange == Exchange::none) return 0;

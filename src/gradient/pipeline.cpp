@@ -9,6 +9,7 @@
 
 #include "base/timed.hpp"
 #include "gradient/energy.hpp"
+#include "gradient/exchange_model.hpp"
 #include "tulle/base/crc32c.hpp"
 #include "tulle/base/error.hpp"
 #include "tulle/comm/control.hpp"
@@ -209,7 +210,9 @@ CallOptions Pipeline::call_options() const {
           .reproducible = common_.options.reproducible};
 }
 
-// Small parameters and steps of a warm-up are exact. A recipe that sends everything codes as it says.
+// Small parameters and steps of a warm-up are exact. A recipe that sends everything codes as it says. Exchanges of a
+// step share the links, where a ring, whose segments are passed on at once, leaves fewer gaps than rows that the model
+// has as equals; and a named row explores nothing.
 CallOptions Pipeline::dense_options() const {
   const Recipe& recipe = common_.recipe;
   CallOptions options = call_options();
@@ -217,6 +220,12 @@ CallOptions Pipeline::dense_options() const {
   options.teams = 1;
   if (!is_dense_row(recipe.row)) options.algorithm = kAutoDense;
   if (recipe.exchange != Exchange::sum || recipe.selector != "none") options.value_coding = {};
+  const bool is_choice = options.algorithm == kAuto || options.algorithm == kAutoDense;
+  const bool is_apart = !is_together_ && route_ == Route::dense;
+  if (is_choice && is_apart && options.value_coding.coding == ValueCoding::raw &&
+      ring_keeps_up(channel_, parameter_.size)) {
+    options.algorithm = "dense_ring";
+  }
   return options;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "select/column_bound.hpp"
 #include "select/kth_largest.hpp"
 #include "select/non_finite.hpp"
 #include "select/pack_selected.hpp"
@@ -14,10 +15,6 @@ namespace {
 
 // Below this size all non-zeros are candidates: the sample would cost as much as it saves.
 constexpr std::uint64_t kSmallInput = 1u << 12;
-
-// Up to this size the addend is added before the sample is drawn, so that the sample finds the sums in the cache. Of
-// larger inputs the first sums have been put out when the last are made, and each would be read once more.
-constexpr std::uint64_t kCachedBytes = 1u << 18;
 
 // The sampled rank that lies below the k-th largest value but for one time in thousands: the mean and four deviations.
 std::size_t safe_rank(std::size_t sample, std::uint64_t count, std::uint64_t k) {
@@ -38,15 +35,29 @@ Guess guess_at(const KeySample& sample, std::size_t rank, std::uint64_t count) {
   return {low, expected + expected / 4};
 }
 
-// Stored values of V, 16-bit ones too, in the compute type C.
+// Stored values of V, 16-bit ones too, in the compute type C, added up as a pass would do it.
 template <class V, class C>
-C value_at(const DenseInput& input, std::uint64_t i) {
-  auto value = static_cast<C>(reinterpret_cast<const V*>(input.values)[i]);
-  if (input.addend == nullptr) return value;
-  if (input.decay != 1) value *= static_cast<C>(input.decay);
-  const auto addend = static_cast<C>(reinterpret_cast<const V*>(input.addend)[i]);
-  return static_cast<C>(static_cast<V>(CombineSum<C>()(value, addend)));
-}
+class SampledValues {
+ public:
+  explicit SampledValues(const DenseInput& input)
+      : values_(reinterpret_cast<const V*>(input.values)),
+        addend_(reinterpret_cast<const V*>(input.addend)),
+        decay_(static_cast<C>(input.decay)),
+        decays_(input.decay != 1) {}
+
+  C at(std::uint64_t i) const {
+    auto value = static_cast<C>(values_[i]);
+    if (addend_ == nullptr) return value;
+    if (decays_) value *= decay_;
+    return static_cast<C>(static_cast<V>(CombineSum<C>()(value, static_cast<C>(addend_[i]))));
+  }
+
+ private:
+  const V* values_;
+  const V* addend_;
+  C decay_;
+  bool decays_;
+};
 
 // Neighbours that are sampled together. A cache miss for every single value takes longer than the pass over all of them
 // where blocks are small; whole cache lines would say too little where neighbours are alike.
@@ -54,42 +65,44 @@ constexpr std::size_t kRun = 8;
 
 // A run of neighbours from each of equal stretches.
 template <class V, class C>
-void sample_into(PoolVector<Key>& keys, const DenseInput& input, const CandidateSpec& spec) {
+void sample_into(PoolVector<BitsOf<C>>& keys, const DenseInput& input, const CandidateSpec& spec) {
   const Philox random(spec.seed, spec.step);
+  const SampledValues<V, C> values(input);
+  const std::uint64_t last = input.range.size() - 1;
   const auto stretch = static_cast<double>(input.range.size()) * kRun / static_cast<double>(keys.size());
   for (std::size_t i = 0; i < keys.size(); i += kRun) {
     const double place = static_cast<double>(random.at(i / kRun) >> 32) * 0x1p-32;
     const auto first = static_cast<std::uint64_t>((static_cast<double>(i / kRun) + place) * stretch);
-    for (std::size_t j = i; j < std::min(i + kRun, keys.size()); ++j) {
-      const std::uint64_t index = std::min(first + (j - i), input.range.size() - 1);
-      keys[j] = key_of(value_at<V, C>(input, index), spec.side);
-    }
+    const std::size_t run = std::min(kRun, keys.size() - i);
+    for (std::size_t j = 0; j < run; ++j) keys[i + j] = key_of(values.at(std::min(first + j, last)), spec.side);
   }
 }
 
 }  // namespace
 
-KeySample::KeySample(const DenseInput& input, const CandidateSpec& spec, std::uint64_t size) : keys_(size) {
+KeySample::KeySample(const DenseInput& input, const CandidateSpec& spec, std::uint64_t size) {
   visit_value_type(input.type, [&]<class V>() {
     using C = std::conditional_t<sizeof(V) == 2, float, V>;
-    sample_into<V, C>(keys_, input, spec);
+    if constexpr (sizeof(C) == sizeof(std::uint32_t)) {
+      keys_.resize(size);
+      sample_into<V, C>(keys_, input, spec);
+    } else {
+      wide_keys_.resize(size);
+      sample_into<V, C>(wide_keys_, input, spec);
+    }
   });
 }
 
 Key KeySample::at_rank(std::size_t rank) const {
-  if (rank >= keys_.size()) return 1;
-  PoolVector<Key> keys = keys_;
-  return std::max<Key>(kth_largest(keys, rank + 1), 1);
+  if (rank >= size()) return 1;
+  const auto key_of_rank = [&](auto keys) -> Key { return kth_largest(keys, rank + 1); };
+  return std::max<Key>(keys_.empty() ? key_of_rank(wide_keys_) : key_of_rank(keys_), 1);
 }
 
 Candidates gather_candidates(const DenseInput& input, const CandidateSpec& spec) {
   const std::uint64_t count = input.range.size();
   const bool by_sample = spec.k > 0 && count >= kSmallInput;
-  DenseInput unread = input;
-  if (by_sample && input.addend != nullptr && count * size_of(input.type) <= kCachedBytes) {
-    add_addend(input);
-    unread = input.accumulated();
-  }
+  DenseInput unread = by_sample ? added_while_cached(input) : input;
   const KeySample sample(unread, spec, by_sample ? KeySample::default_size(count) : 0);
   for (std::size_t rank = by_sample ? safe_rank(sample.size(), count, spec.k) : 0;; rank *= 4) {
     const Guess guess = spec.k == 0 ? Guess{first_non_finite(input.type), 0} : guess_at(sample, rank, count);
@@ -98,6 +111,16 @@ Candidates gather_candidates(const DenseInput& input, const CandidateSpec& spec)
     if (stream.nnz() >= spec.k || guess.low == 1) return {std::move(stream), guess.low};
     unread = input.accumulated();
   }
+}
+
+AnyStream gather_top_candidates(const DenseInput& input, const CandidateSpec& spec) {
+  if (!column_bound_pays(input, spec.k)) return gather_candidates(input, spec).stream;
+  GatherSpec what{.side = spec.side, .low = column_bound(input, spec.side, spec.k), .expected = 2 * spec.k};
+  AnyStream stream = admit_non_finite(input, gather(input.accumulated(), what), spec.non_finite);
+  if (stream.nnz() >= spec.k || what.low == 1) return stream;
+  // Some of those that reach the bound were kept out.
+  what.low = 1;
+  return admit_non_finite(input, gather(input.accumulated(), what), spec.non_finite);
 }
 
 }  // namespace tulle

@@ -4,6 +4,10 @@
 // values reach; one pass gathers those that do. Where fewer than k did (one time in thousands, or where the data is
 // far from what the sample shows), the key is lowered and the pass repeated, at last with all non-zeros. So the sample
 // decides the cost and never the result.
+//
+// Who wants no more than the k largest has small inputs looked through twice, while they are in the cache: the first
+// pass finds a bound without a sample (column_bound.hpp). Who tells the bound, as RedSync's searches do by their
+// threshold, keeps the sample's.
 #pragma once
 
 #include <algorithm>
@@ -31,12 +35,13 @@ class KeySample {
   /// Enough to tell where the k-th largest lies to an eighth of k, from k = count / 256 on, where neighbours differ.
   static std::uint64_t default_size(std::uint64_t count) { return std::min<std::uint64_t>(1u << 14, count / 32); }
 
-  std::size_t size() const { return keys_.size(); }
+  std::size_t size() const { return std::max(keys_.size(), wide_keys_.size()); }
   /// The sampled key that `rank` others are not below; 1, which all non-zeros reach, where there is none.
   Key at_rank(std::size_t rank) const;
 
  private:
-  PoolVector<Key> keys_;
+  PoolVector<std::uint32_t> keys_;  ///< of 32-bit compute types
+  PoolVector<std::uint64_t> wide_keys_;
 };
 
 struct Candidates {
@@ -47,5 +52,8 @@ struct Candidates {
 /// At least the k largest keys, or all values with a key where there are fewer. Adds the addend; treats NaN and
 /// infinity as the policy says.
 Candidates gather_candidates(const DenseInput& input, const CandidateSpec& spec);
+
+/// The same for who does not ask which others are among them.
+AnyStream gather_top_candidates(const DenseInput& input, const CandidateSpec& spec);
 
 }  // namespace tulle

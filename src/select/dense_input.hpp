@@ -28,4 +28,10 @@ struct DenseInput {
   }
 };
 
+/// Whether a second pass finds the values of the first in the cache.
+inline bool stays_cached(const DenseInput& input) {
+  constexpr std::uint64_t kCachedBytes = 1u << 18;
+  return input.range.size() * size_of(input.type) <= kCachedBytes;
+}
+
 }  // namespace tulle

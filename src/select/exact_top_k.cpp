@@ -1,11 +1,12 @@
 // exact_top_k: the k largest magnitudes, of equal ones the lower indices.
 //
-// How it works. One pass gathers *candidates*: values that reach a key at which a sample suggests that a little more
-// than k do (candidates.hpp; the sample decides the cost, never the result). A radix selection among the candidates
-// finds the k-th largest key; those above it, and the first of those equal to it, are kept.
+// How it works. One pass gathers *candidates*: values that reach a key at which a sample, or for small inputs a pass
+// over them, suggests that a little more than k do (candidates.hpp; this decides the cost, never the result). A radix
+// selection among the candidates finds the k-th largest key; those above it, and the first of those equal to it, are
+// kept.
 //
-// Cost: one pass over the data, and about 2k pairs. Where most values are equal all of them may be candidates: then as
-// many pairs as values.
+// Cost: one pass over the data, two where it stays in the cache, and about 2k pairs. Where most values are equal all of
+// them may be candidates: then as many pairs as values.
 #include "select/pack_selected.hpp"
 #include "select/selectors.hpp"
 #include "select/split.hpp"
@@ -14,7 +15,7 @@ namespace tulle {
 
 Selection select_top_k(const DenseInput& input, const SelectOptions& options, Side side) {
   const CandidateSpec spec = candidates_of(input, options, side);
-  const AnyStream selected = top_keys(gather_candidates(input, spec).stream, side, spec.k);
+  const AnyStream selected = top_keys(gather_top_candidates(input, spec), side, spec.k);
   const Key least = selected.nnz() == 0 ? 0 : least_key(selected, side);
   return taken(input, selected, magnitude_of(input.type, least), selected.nnz());
 }

@@ -5,8 +5,8 @@
 #include <array>
 #include <bit>
 #include <cstdint>
-#include <functional>
 
+#include "select/kth_of_few.hpp"
 #include "tulle/base/buffer.hpp"
 
 namespace tulle {
@@ -15,9 +15,6 @@ namespace tulle {
 // through so many takes longer than another round of few keys.
 inline constexpr int kBinBits = 11, kFewBinBits = 8;
 inline constexpr std::size_t kKeysOfManyBins = 4096;
-
-// Below this many keys a histogram costs more than sorting does.
-inline constexpr std::size_t kFewKeys = 128;
 
 /// One round: leaves the keys of the bin in which the k-th largest is, and makes k its place among them.
 template <int kBits, class K>
@@ -31,19 +28,17 @@ void keep_bin_of_kth(PoolVector<K>& keys, K smallest, K largest, std::uint64_t& 
   std::erase_if(keys, [&](K key) { return (key - smallest) >> shift != bin; });
 }
 
-/// Radix selection between the smallest and the largest key: each round keeps the keys of one bin. Leaves `keys` in
-/// disorder. O(n), also in the worst case. REQUIRES: 1 <= k <= keys.size().
+/// Radix selection between the smallest and the largest key: each round keeps the keys of one bin, until they are few.
+/// Leaves only some of `keys`. O(n), also in the worst case. REQUIRES: 1 <= k <= keys.size().
 template <class K>
 K kth_largest(PoolVector<K>& keys, std::uint64_t k) {
-  while (keys.size() > kFewKeys) {
+  while (keys.size() * sizeof(K) > kFewKeysBytes) {
     const auto [smallest, largest] = std::ranges::minmax(keys);
     if (smallest == largest) return smallest;
     const auto keep = keys.size() < kKeysOfManyBins ? keep_bin_of_kth<kFewBinBits, K> : keep_bin_of_kth<kBinBits, K>;
     keep(keys, smallest, largest, k);
   }
-  const auto place = keys.begin() + static_cast<std::ptrdiff_t>(k - 1);
-  std::ranges::nth_element(keys, place, std::greater<K>());
-  return *place;
+  return kth_of_few(keys, k);
 }
 
 }  // namespace tulle

@@ -66,12 +66,14 @@ AnyStream gather(const DenseInput& input, const GatherSpec& spec) {
   });
 }
 
-void add_addend(const DenseInput& input) {
-  visit_input(input, [&]<class V, class I>() {
+DenseInput added_while_cached(const DenseInput& input) {
+  if (input.addend == nullptr || !stays_cached(input)) return input;
+  visit_compute_type(compute_type(input.type), [&]<class V>() {
     TileReader<V> reader(input, kTile);
     const std::uint64_t count = input.range.size();
     for (std::uint64_t first = 0; first < count; first += kTile) reader.read(first, std::min(kTile, count - first));
   });
+  return input.accumulated();
 }
 
 void clear_at(const DenseInput& input, const AnyStream& stream) {

@@ -22,8 +22,10 @@ struct GatherSpec {
 /// number of threads.
 AnyStream gather(const DenseInput& input, const GatherSpec& spec);
 
-/// Adds the addend to the residual. One pass; gather() of `input.accumulated()` then finds what it would have found.
-void add_addend(const DenseInput& input);
+/// Adds the addend of an input that stays in the cache, and gives what is left to read, so that a sample finds the sums
+/// there. Of larger inputs, which it leaves alone, the first sums have been put out when the last are made, and each
+/// would be read once more.
+DenseInput added_while_cached(const DenseInput& input);
 
 /// residual[i] = 0 for the indices of `stream`.
 void clear_at(const DenseInput& input, const AnyStream& stream);

@@ -29,9 +29,10 @@ Key sampled_key(const DenseInput& input, const CandidateSpec& spec) {
 Selection sampled_top_k(const DenseInput& input, const SelectOptions& options) {
   const CandidateSpec spec = candidates_of(input, options, Side::both);
   const std::uint64_t cap = options.cap != 0 ? options.cap : spec.k + spec.k / 3;
-  const Key low = sampled_key(input, spec);
+  const DenseInput unread = added_while_cached(input);
+  const Key low = sampled_key(unread, spec);
   const AnyStream passing =
-      admit_non_finite(input, gather(input, {.low = low, .expected = spec.k + spec.k / 2}), spec.non_finite);
+      admit_non_finite(input, gather(unread, {.low = low, .expected = spec.k + spec.k / 2}), spec.non_finite);
   const AnyStream selected = passing.nnz() > cap ? top_keys(passing, Side::both, spec.k) : passing;
   return taken(input, selected, magnitude_of(input.type, low), passing.nnz());
 }

@@ -47,7 +47,7 @@ SplitStream split_phantom(const AnyStream& stream, std::uint64_t kept) {
 AnyStream take_top_k(const DenseInput& input, std::uint64_t k) {
   if (k == 0) return AnyStream::empty(input.type, input.dimension, input.range);
   const AnyStream taken =
-      top_keys(gather_candidates(input, {.k = k, .non_finite = NonFinite::largest}).stream, Side::both, k);
+      top_keys(gather_top_candidates(input, {.k = k, .non_finite = NonFinite::largest}), Side::both, k);
   clear_at(input, taken);
   return convert(taken, input.type);
 }

@@ -140,7 +140,7 @@ std::set<std::uint64_t> sampled_positions(std::uint64_t count) {
 
 // The sample sees all large values and no others, so its guess lets too few pass.
 TEST(ExactTopK, SurvivesDataThatMisleadsTheSample) {
-  std::vector<float> values = random_floats(40000, 15);
+  std::vector<float> values = random_floats(100000, 15);
   const std::set<std::uint64_t> sampled = sampled_positions(values.size());
   ASSERT_GE(sampled.size(), 1000u);
   for (const std::uint64_t position : sampled) values[position] += std::copysign(100.0f, values[position]);
@@ -151,6 +151,53 @@ TEST(ExactTopK, SurvivesDataThatMisleadsTheSample) {
       accumulate_and_select("exact_top_k", std::span(residual), std::span<const float>(values), {.k = k});
   EXPECT_TRUE(same_model(model_of<float>(selection.stream), expected));
   EXPECT_TRUE(same_model(model_of<float>(run("exact_top_k", values, {.k = k}).stream), expected));
+}
+
+// Every layout in columns has most of its large values in one of them, so that the bound lets nearly all values pass.
+TEST(ExactTopK, SurvivesDataThatMisleadsTheColumns) {
+  for_each_target([] {
+    for (const std::size_t stride : {16, 112, 1024}) {
+      std::vector<float> values = random_floats(14001, stride);
+      for (std::size_t i = stride - 1; i < values.size(); i += stride) values[i] *= 1000;
+      for (const std::uint64_t k : {1, 20, 150, 1700}) {
+        const Model<float> expected = reference_top_k(non_zeros(values), k);
+        EXPECT_TRUE(same_model(model_of<float>(run("exact_top_k", values, {.k = k}).stream), expected)) << stride;
+      }
+    }
+  });
+}
+
+// The bound is one that the values which are left out reach too.
+TEST(ExactTopK, FindsTheLargestBesideMoreInfinitiesThanItWants) {
+  for_each_target([] {
+    std::vector<float> values = random_floats(9000, 3), finite = values;
+    for (std::size_t i = 0; i < values.size(); i += 40) {
+      values[i] = i % 80 == 0 ? -std::numeric_limits<float>::infinity() : std::numeric_limits<float>::quiet_NaN();
+      finite[i] = 0;
+    }
+    const Selection selection = run("exact_top_k", values, {.k = 100, .non_finite = NonFinite::skip});
+    EXPECT_TRUE(same_model(model_of<float>(selection.stream), reference_top_k(non_zeros(finite), 100)));
+    EXPECT_EQ(run("exact_top_k", values, {.k = 100, .non_finite = NonFinite::largest}).stream.index_at(1), 120u);
+    EXPECT_THROW(run("exact_top_k", values, {.k = 100}), Error);
+  });
+}
+
+// Selecting nothing, everything, of zeros, of denormals, of one value that all are: at sizes around those at which the
+// way changes.
+TEST(ExactTopK, HoldsAtItsEdges) {
+  for_each_target([] {
+    for (const std::size_t count : {1, 63, 64, 65, 500, 4095, 4097, 65536, 65537}) {
+      for (const float value : {0.0f, -0.0f, 1e-45f, -1.5f, std::numeric_limits<float>::max()}) {
+        const std::vector<float> values(count, value);
+        for (const std::uint64_t k : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{count / 9}, count}) {
+          const Selection selection = run("exact_top_k", values, {.k = k});
+          const std::uint64_t found = value == 0 ? 0 : k;
+          ASSERT_EQ(selection.stream.nnz(), found) << count << ' ' << value;
+          EXPECT_TRUE(found == 0 || selection.stream.index_at(found - 1) == found - 1) << count;
+        }
+      }
+    }
+  });
 }
 
 template <class V>

@@ -43,6 +43,10 @@ bool carries_values(ValueCoding coding) {
 // A threshold that lets more than this many times k pass, or fewer than one in so many of k, has grown stale.
 constexpr std::uint64_t kMostSurvivors = 4, kFewestSurvivors = 2;
 
+bool has_outer_momentum(const Recipe& recipe) {
+  return recipe.outer == OuterStep::momentum || recipe.outer == OuterStep::nesterov;
+}
+
 bool is_dense_row(const std::string& row) {
   if (row == kAuto || row == kAutoDense) return true;
   const auto is_it = [&](const Algorithm& algorithm) {
@@ -54,19 +58,21 @@ bool is_dense_row(const std::string& row) {
 
 }  // namespace
 
-Pipeline::Pipeline(const Common& common, Parameter parameter, const Communicator& channel)
+std::uint64_t kept_arrays_of(const Recipe& recipe) { return 1u + (recipe.momentum != 0) + has_outer_momentum(recipe); }
+
+Pipeline::Pipeline(const Common& common, Parameter parameter, const Communicator& channel, KeptMemory& memory)
     : common_(common), parameter_(std::move(parameter)), channel_(channel) {
   const Recipe& recipe = common_.recipe;
   const std::uint64_t stored = common_.options.phantoms ? 0 : parameter_.size;
-  accumulator_.assign(stored, 0.0f);
-  if (recipe.momentum != 0) velocity_.assign(stored, 0.0f);
+  accumulator_ = memory.take(stored);
+  if (recipe.momentum != 0) velocity_ = memory.take(stored);
   if (recipe.exchange == Exchange::low_rank && parameter_.rows > 0) {
     const MatrixShape shape{parameter_.rows, parameter_.size / parameter_.rows};
     const std::size_t rank = usable_rank(shape, recipe.rank);
     const std::uint32_t name_crc = crc32c(std::as_bytes(std::span(parameter_.name)));
     if (low_rank_pays(shape, rank)) low_rank_.emplace(channel_, shape, rank, common_.options.seed ^ name_crc);
   }
-  if (recipe.outer == OuterStep::momentum || recipe.outer == OuterStep::nesterov) outer_.assign(stored, 0.0f);
+  if (has_outer_momentum(recipe)) outer_ = memory.take(stored);
   if (common_.options.undo) journal_ = std::make_unique<Journal<Before>>();
 }
 
@@ -172,9 +178,7 @@ bool Pipeline::copies_gradient() const {
          recipe.selector == "none";
 }
 
-std::span<float> Pipeline::place_of_copy() {
-  return is_together_ ? group_->place_of(member_) : std::span<float>(accumulator_);
-}
+std::span<float> Pipeline::place_of_copy() { return is_together_ ? group_->place_of(member_) : accumulator_; }
 
 // Without a copy. A group packs its members, and what goes nowhere is delivered from the accumulator.
 bool Pipeline::sends_lent(const Given& given) const {
@@ -329,8 +333,8 @@ void Pipeline::run_stages(const Given& given, double norm) {
   timed(stats_.accumulate_seconds, [&] { accumulate(how, gradient, weights, velocity_, accumulator_); });
   is_empty_ = false;
   if (route_ == Route::accumulator) {
-    if (flags_void_steps()) before_ = accumulator_;
-    return send_accumulator(Accumulator(std::span<float>(accumulator_)));
+    if (flags_void_steps()) before_.assign(accumulator_.begin(), accumulator_.end());
+    return send_accumulator(Accumulator(accumulator_));
   }
   if (route_ == Route::low_rank) return send_factors(accumulator_);
   send(whole_accumulator());

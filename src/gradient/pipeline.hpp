@@ -16,6 +16,7 @@
 #include "gradient/adaptive_plan.hpp"
 #include "gradient/fused_group.hpp"
 #include "gradient/journal.hpp"
+#include "gradient/kept_memory.hpp"
 #include "gradient/low_rank_exchange.hpp"
 #include "gradient/policy.hpp"
 #include "gradient/saved_state.hpp"
@@ -80,9 +81,13 @@ struct Delivery {
   bool is_skipped = false;
 };
 
+/// Arrays of a parameter's size that are kept between steps.
+std::uint64_t kept_arrays_of(const Recipe& recipe);
+
 class Pipeline {
  public:
-  Pipeline(const Common& common, Parameter parameter, const Communicator& channel);
+  /// REQUIRES: `memory` outlives it, and has room for kept_arrays_of(recipe) arrays of the parameter's size.
+  Pipeline(const Common& common, Parameter parameter, const Communicator& channel, KeptMemory& memory);
 
   /// An exchange of memory that is not the accumulator's goes on without its request, and its state must stay.
   ~Pipeline();
@@ -225,7 +230,7 @@ class Pipeline {
   void empty_accumulator();
   void give_back();
 
-  std::vector<std::pair<const char*, PoolVector<float>*>> kept_arrays();
+  std::vector<std::pair<const char*, std::span<float>>> kept_arrays();
 
   const Common& common_;
   Parameter parameter_;
@@ -235,7 +240,7 @@ class Pipeline {
 
   // Kept between steps.
   std::uint64_t step_ = 0;  ///< exchanges that were started
-  PoolVector<float> accumulator_, velocity_, outer_;
+  std::span<float> accumulator_, velocity_, outer_;
   bool is_empty_ = true;  ///< the accumulator counts as zeros, whatever it holds
   std::optional<LowRankExchange> low_rank_;
   ThresholdState threshold_;

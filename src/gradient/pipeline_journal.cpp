@@ -10,9 +10,10 @@ namespace tulle::gradient {
 void Pipeline::save_before_step() {
   Before& before = journal_->begin(step_);
   before.is_empty = is_empty_;
-  if (keeps_residual(common_.recipe) && !is_empty_) before.accumulator = accumulator_;
-  before.velocity = velocity_;
-  before.outer = outer_;
+  const auto copy = [](std::span<const float> from, PoolVector<float>& to) { to.assign(from.begin(), from.end()); };
+  if (keeps_residual(common_.recipe) && !is_empty_) copy(accumulator_, before.accumulator);
+  copy(velocity_, before.velocity);
+  copy(outer_, before.outer);
   if (low_rank_) before.right_factor = low_rank_->right();
   before.threshold = threshold_;
   before.learned = *learned_;

@@ -9,12 +9,12 @@
 namespace tulle::gradient {
 
 // By name, in the order in which they are saved. Without error feedback the accumulator keeps nothing.
-std::vector<std::pair<const char*, PoolVector<float>*>> Pipeline::kept_arrays() {
-  std::vector<std::pair<const char*, PoolVector<float>*>> arrays;
-  if (keeps_residual(common_.recipe)) arrays.emplace_back("residual", &accumulator_);
-  if (!velocity_.empty()) arrays.emplace_back("momentum", &velocity_);
-  if (!outer_.empty()) arrays.emplace_back("outer_momentum", &outer_);
-  if (low_rank_) arrays.emplace_back("right_factor", &low_rank_->right());
+std::vector<std::pair<const char*, std::span<float>>> Pipeline::kept_arrays() {
+  std::vector<std::pair<const char*, std::span<float>>> arrays;
+  if (keeps_residual(common_.recipe)) arrays.emplace_back("residual", accumulator_);
+  if (!velocity_.empty()) arrays.emplace_back("momentum", velocity_);
+  if (!outer_.empty()) arrays.emplace_back("outer_momentum", outer_);
+  if (low_rank_) arrays.emplace_back("right_factor", low_rank_->right());
   return arrays;
 }
 
@@ -30,7 +30,7 @@ SavedParameter Pipeline::saved() const {
                        .threshold_age = threshold_.age,
                        .algorithm = save_state(learned_->sparse),
                        .dense_algorithm = save_state(learned_->dense)};
-  for (const auto& [name, values] : const_cast<Pipeline*>(this)->kept_arrays()) saved.arrays.push_back({name, *values});
+  for (const auto& [name, values] : const_cast<Pipeline*>(this)->kept_arrays()) saved.arrays.push_back({name, values});
   return saved;
 }
 
@@ -46,7 +46,7 @@ void Pipeline::require_fits(const SavedParameter& saved) const {
   for (const auto& [name, values] : arrays) {
     const auto found = std::ranges::find(saved.arrays, name, &SavedArray::name);
     if (found == saved.arrays.end()) refuse(fmt::format("its {} was not saved: another recipe", name));
-    if (found->values.size() != values->size()) refuse(fmt::format("its {} has another size", name));
+    if (found->values.size() != values.size()) refuse(fmt::format("its {} has another size", name));
   }
   if (arrays.size() != saved.arrays.size()) refuse("more was saved than this recipe keeps, and would be lost");
   if (!saved.algorithm.empty()) (void)load_state(saved.algorithm);
@@ -59,7 +59,7 @@ void Pipeline::restore(const SavedParameter& saved) {
   learned_->sparse = saved.algorithm.empty() ? AlgorithmState() : load_state(saved.algorithm);
   learned_->dense = saved.dense_algorithm.empty() ? AlgorithmState() : load_state(saved.dense_algorithm);
   for (const auto& [name, values] : kept_arrays()) {
-    std::ranges::copy(std::ranges::find(saved.arrays, name, &SavedArray::name)->values, values->begin());
+    std::ranges::copy(std::ranges::find(saved.arrays, name, &SavedArray::name)->values, values.begin());
   }
   is_empty_ = !keeps_residual(common_.recipe);
   // Replicas are compared from here on, in steps that go by the same numbers.

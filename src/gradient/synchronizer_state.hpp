@@ -28,10 +28,12 @@ struct Synchronizer::State {
       : communicator(std::move(given)),
         parameters(std::move(registered)),
         common{recipe, options, communicator.rank(), communicator.size(), recipe.teams, values_of(parameters)},
+        memory(kept_arrays_of(recipe) * parameters.size(),
+               options.phantoms ? 0 : kept_arrays_of(recipe) * common.values),
         control(communicator.channel(options.first_channel + static_cast<std::uint32_t>(parameters.size()))) {
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       const Communicator channel = communicator.channel(options.first_channel + static_cast<std::uint32_t>(i));
-      pipelines.push_back(std::make_unique<Pipeline>(common, parameters[i], channel));
+      pipelines.push_back(std::make_unique<Pipeline>(common, parameters[i], channel, memory));
     }
     fuse();
     const std::size_t number = parameters.size() + 1 + groups.size();
@@ -58,6 +60,7 @@ struct Synchronizer::State {
   Communicator communicator;
   std::vector<Parameter> parameters;
   Common common;
+  KeptMemory memory;     ///< of the pipelines
   Communicator control;  ///< a channel for what parameters have in common
   std::vector<std::unique_ptr<FusedGroup>> groups;
   std::vector<std::unique_ptr<Pipeline>> pipelines;

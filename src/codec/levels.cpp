@@ -4,6 +4,7 @@
 #include "hwy/highway.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "codec/levels.hpp"
@@ -14,13 +15,21 @@ namespace tulle {
 
 constexpr float kOne = 65536;  // in fixed point
 
+/// A number to which f32 adds anything below 2^23 by rounding it to an integer, which then is in the lowest bits. All
+/// levels in fixed point are below that.
+constexpr float kRounder = 0x1p23f;
+
+constexpr int kPhiloxRounds = 10;
+constexpr std::uint32_t kPhiloxFirst = 0xD2511F53u, kPhiloxSecond = 0xCD9E8D57u;
+
 /// value · lift · factor is the magnitude in fixed point. The lift keeps the factor finite for the smallest scales.
 struct Rounding {
   float lift = 1;
   float factor = 0;
-  std::int32_t largest = 0;
-  std::int32_t levels = 0;
-  RoundingStream stream;
+  float largest = 0;
+  std::uint32_t levels = 0;
+  std::array<std::uint32_t, 2> nonce{};
+  std::uint64_t keys[kPhiloxRounds][2] = {};  ///< of Philox, by round; wide, so that loading one fills a vector
 };
 
 }  // namespace tulle
@@ -35,85 +44,151 @@ using Floats = hn::ScalableTag<float>;
 using Ints = hn::RebindToSigned<Floats>;
 using Words = hn::RebindToUnsigned<Floats>;
 
-// One vector of codes from one of values and one of numbers to add.
-HWY_INLINE void round_vector(const float* values, hn::Vec<Ints> added, const Rounding& rounding, std::uint8_t* codes) {
+// One vector of codes, in the lowest bytes, from one of values and one of numbers to add. What kRounder and negative
+// numbers leave above a code is cut off when it is stored.
+template <bool kLifted>
+HWY_INLINE hn::Vec<Words> codes_of(const float* values, hn::Vec<Words> added, const Rounding& rounding) {
   const Floats floats;
   const Ints ints;
+  const Words words;
   const auto value = hn::LoadU(floats, values);
-  const auto scaled =
-      hn::Mul(hn::Mul(hn::Abs(value), hn::Set(floats, rounding.lift)), hn::Set(floats, rounding.factor));
-  const auto fixed = hn::Min(hn::NearestInt(scaled), hn::Set(ints, rounding.largest));
+  auto magnitude = hn::Abs(value);
+  if constexpr (kLifted) magnitude = hn::Mul(magnitude, hn::Set(floats, rounding.lift));
+  const auto scaled = hn::Min(hn::Mul(magnitude, hn::Set(floats, rounding.factor)), hn::Set(floats, rounding.largest));
+  const auto fixed = hn::BitCast(words, hn::Add(scaled, hn::Set(floats, kRounder)));
   const auto level = hn::ShiftRight<16>(hn::Add(fixed, added));
-  const auto sign = hn::ShiftRight<31>(hn::BitCast(ints, value));
-  const auto code = hn::Add(hn::Set(ints, rounding.levels), hn::Sub(hn::Xor(level, sign), sign));
-  const hn::Rebind<std::uint8_t, Ints> bytes;
-  hn::StoreU(hn::DemoteTo(bytes, code), bytes, codes);
+  const auto sign = hn::BitCast(words, hn::ShiftRight<31>(hn::BitCast(ints, value)));
+  return hn::Add(hn::Set(words, rounding.levels), hn::Sub(hn::Xor(level, sign), sign));
 }
 
 #if HWY_TARGET == HWY_SCALAR
+template <bool kLifted>
 HWY_INLINE void round_group(const float* values, const Rounding& rounding, std::uint64_t group, std::uint8_t* codes) {
-  const auto& [key, nonce] = rounding.stream;
+  const std::array<std::uint32_t, 2> key{static_cast<std::uint32_t>(rounding.keys[0][0]),
+                                         static_cast<std::uint32_t>(rounding.keys[0][1])};
   for (unsigned block = 0; block < 8; ++block) {
     const std::uint64_t number = group * 8 + block;
-    const auto words =
-        philox({static_cast<std::uint32_t>(number), static_cast<std::uint32_t>(number >> 32), nonce[0], nonce[1]}, key);
+    const auto words = philox({static_cast<std::uint32_t>(number), static_cast<std::uint32_t>(number >> 32),
+                               rounding.nonce[0], rounding.nonce[1]},
+                              key);
     for (unsigned i = 0; i < 8; ++i) {
       const unsigned word = i / 2, half = i % 2;
       const unsigned j = word / 2 * 32 + half * 16 + block * 2 + word % 2;
-      const auto added = static_cast<std::int32_t>(words[word] >> (16 * half) & 0xffff);
-      round_vector(values + j, hn::Set(Ints(), added), rounding, codes + j);
+      const auto added = hn::Set(Words(), words[word] >> (16 * half) & 0xffff);
+      codes[j] = static_cast<std::uint8_t>(hn::GetLane(codes_of<kLifted>(values + j, added, rounding)));
     }
+  }
+}
+
+template <bool kLifted>
+HWY_INLINE void round_group_to_nearest(const float* values, const Rounding& rounding, std::uint8_t* codes) {
+  const auto half = hn::Set(Words(), 0x8000u);
+  for (std::size_t j = 0; j < kRoundingGroup; ++j) {
+    codes[j] = static_cast<std::uint8_t>(hn::GetLane(codes_of<kLifted>(values + j, half, rounding)));
   }
 }
 #else
 
-// Blocks of Philox, one in each 64-bit lane. The upper halves of lanes hold garbage: MulEven does not look at them.
-HWY_INLINE void philox_round(hn::Vec<Words>& c0, hn::Vec<Words>& c1, hn::Vec<Words>& c2, hn::Vec<Words>& c3,
-                             std::uint32_t key0, std::uint32_t key1) {
+// The lowest bytes of four vectors, stored at distances of sixteen: those of one lane are put together, then moved
+// beside those of its neighbours, by fours within a block of 128 bits and by blocks among these.
+HWY_INLINE void store_codes(hn::Vec<Words> a, hn::Vec<Words> b, hn::Vec<Words> c, hn::Vec<Words> d,
+                            std::uint8_t* codes) {
+  alignas(16) static constexpr std::uint8_t kByVector[16] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
+  static constexpr std::uint32_t kByBlock16[16] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
+  static constexpr std::uint32_t kByBlock8[8] = {0, 4, 1, 5, 2, 6, 3, 7};
   const Words words;
-  const auto product0 = hn::MulEven(c0, hn::Set(words, 0xD2511F53u));
-  const auto product1 = hn::MulEven(c2, hn::Set(words, 0xCD9E8D57u));
-  c0 = hn::Xor3(hn::BitCast(words, hn::ShiftRight<32>(product1)), c1, hn::Set(words, key0));
-  c1 = hn::BitCast(words, product1);
-  c2 = hn::Xor3(hn::BitCast(words, hn::ShiftRight<32>(product0)), c3, hn::Set(words, key1));
-  c3 = hn::BitCast(words, product0);
+  const hn::Repartition<std::uint8_t, Words> bytes;
+  constexpr std::size_t kLanes = hn::MaxLanes(words);
+  const auto lowest = hn::Set(words, 0xffu);
+  const auto ab = hn::IfVecThenElse(lowest, a, hn::ShiftLeft<8>(b));
+  const auto cd = hn::IfVecThenElse(lowest, c, hn::ShiftLeft<8>(d));
+  const auto abcd = hn::IfVecThenElse(hn::Set(words, 0xffffu), ab, hn::ShiftLeft<16>(cd));
+  auto fours = hn::BitCast(words, hn::TableLookupBytes(hn::BitCast(bytes, abcd), hn::LoadDup128(bytes, kByVector)));
+  if constexpr (kLanes == 16) {
+    fours = hn::TableLookupLanes(fours, hn::SetTableIndices(words, kByBlock16));
+    return hn::StoreU(hn::BitCast(bytes, fours), bytes, codes);
+  }
+  if constexpr (kLanes == 8) fours = hn::TableLookupLanes(fours, hn::SetTableIndices(words, kByBlock8));
+  std::uint8_t ordered[4 * kLanes];
+  hn::StoreU(hn::BitCast(bytes, fours), bytes, ordered);
+  for (std::size_t i = 0; i < 4; ++i) std::memcpy(codes + 16 * i, ordered + kLanes * i, kLanes);
 }
 
+using Wide = hn::RepartitionToWide<Words>;
+
+// The product of the lower halves of lanes.
+HWY_INLINE hn::Vec<Wide> product(hn::Vec<Wide> counter, std::uint32_t factor) {
+  const Words words;
+  return hn::MulEven(hn::BitCast(words, counter), hn::Set(words, factor));
+}
+
+HWY_INLINE hn::Vec<Wide> upper(hn::Vec<Wide> product) { return hn::ShiftRight<32>(product); }
+
+/// Blocks of Philox, one in each 64-bit lane. The upper halves of lanes hold garbage, which no product looks at.
+struct Blocks {
+  hn::Vec<Wide> c0, c1, c2, c3;
+};
+
+HWY_INLINE void philox_round(Blocks& blocks, const std::uint64_t (&key)[2]) {
+  const Wide wide;
+  const auto product0 = product(blocks.c0, kPhiloxFirst), product1 = product(blocks.c2, kPhiloxSecond);
+  blocks = {hn::Xor3(upper(product1), blocks.c1, hn::Set(wide, key[0])), product1,
+            hn::Xor3(upper(product0), blocks.c3, hn::Set(wide, key[1])), product0};
+}
+
+// Three rounds. The blocks of a group differ only in the lower word of their number, so that at first most of what a
+// round makes is the same for all of them.
+HWY_INLINE Blocks begin_philox(hn::Vec<Wide> number, std::uint32_t upper_number, const Rounding& rounding) {
+  const Wide wide;
+  const auto& keys = rounding.keys;
+  const std::uint64_t same1 = std::uint64_t{kPhiloxSecond} * rounding.nonce[0];
+  const auto same0 = static_cast<std::uint32_t>(same1 >> 32 ^ upper_number ^ keys[0][0]);
+  const auto first = product(number, kPhiloxFirst);
+  const auto c2 = hn::Xor(upper(first), hn::Set(wide, rounding.nonce[1] ^ keys[0][1]));
+
+  const std::uint64_t same3 = std::uint64_t{kPhiloxFirst} * same0;
+  const auto second = product(c2, kPhiloxSecond);
+  const auto next_c0 = hn::Xor(upper(second), hn::Set(wide, same1 ^ keys[1][0]));
+  const auto next_c2 = hn::Xor(first, hn::Set(wide, same3 >> 32 ^ keys[1][1]));
+
+  Blocks blocks{next_c0, second, next_c2, hn::Set(wide, same3)};
+  philox_round(blocks, keys[2]);
+  return blocks;
+}
+
+template <bool kLifted>
 HWY_INLINE void round_group(const float* values, const Rounding& rounding, std::uint64_t group, std::uint8_t* codes) {
   const Words words;
-  const hn::RepartitionToWide<Words> wide;
+  const Wide wide;
   const std::size_t lanes = hn::Lanes(words);
   const auto low_half = hn::Set(words, 0xffffu);
+  const auto upper_number = static_cast<std::uint32_t>(group * 8 >> 32);
   for (std::size_t at = 0; at < 16; at += lanes) {
     const auto number = hn::Add(hn::Set(wide, group * 8 + at / 2), hn::Iota(wide, 0));
-    auto c0 = hn::BitCast(words, number), c1 = hn::BitCast(words, hn::ShiftRight<32>(number));
-    auto c2 = hn::Set(words, rounding.stream.nonce[0]), c3 = hn::Set(words, rounding.stream.nonce[1]);
-    auto [key0, key1] = rounding.stream.key;
-    for (int round = 0; round < 10; ++round, key0 += 0x9E3779B9u, key1 += 0xBB67AE85u) {
-      philox_round(c0, c1, c2, c3, key0, key1);
-    }
+    Blocks blocks = begin_philox(number, upper_number, rounding);
+    for (int round = 3; round < kPhiloxRounds; ++round) philox_round(blocks, rounding.keys[round]);
     const auto join = [&](auto even, auto odd) HWY_ATTR {
-      return hn::OddEven(hn::BitCast(words, hn::ShiftLeft<32>(hn::BitCast(wide, odd))), even);
+      return hn::OddEven(hn::BitCast(words, hn::ShiftLeft<32>(odd)), hn::BitCast(words, even));
     };
-    const auto first = join(c0, c1), second = join(c2, c3);
-    const Ints ints;
-    const auto low = [&](auto drawn) HWY_ATTR { return hn::BitCast(ints, hn::And(drawn, low_half)); };
-    const auto high = [&](auto drawn) HWY_ATTR { return hn::BitCast(ints, hn::ShiftRight<16>(drawn)); };
-    round_vector(values + at, low(first), rounding, codes + at);
-    round_vector(values + 16 + at, high(first), rounding, codes + 16 + at);
-    round_vector(values + 32 + at, low(second), rounding, codes + 32 + at);
-    round_vector(values + 48 + at, high(second), rounding, codes + 48 + at);
+    const auto first = join(blocks.c0, blocks.c1), second = join(blocks.c2, blocks.c3);
+    store_codes(codes_of<kLifted>(values + at, hn::And(first, low_half), rounding),
+                codes_of<kLifted>(values + 16 + at, hn::ShiftRight<16>(first), rounding),
+                codes_of<kLifted>(values + 32 + at, hn::And(second, low_half), rounding),
+                codes_of<kLifted>(values + 48 + at, hn::ShiftRight<16>(second), rounding), codes + at);
+  }
+}
+
+template <bool kLifted>
+HWY_INLINE void round_group_to_nearest(const float* values, const Rounding& rounding, std::uint8_t* codes) {
+  const Words words;
+  const auto half = hn::Set(words, 0x8000u);
+  for (std::size_t at = 0; at < 16; at += hn::Lanes(words)) {
+    store_codes(codes_of<kLifted>(values + at, half, rounding), codes_of<kLifted>(values + 16 + at, half, rounding),
+                codes_of<kLifted>(values + 32 + at, half, rounding),
+                codes_of<kLifted>(values + 48 + at, half, rounding), codes + at);
   }
 }
 #endif
-
-HWY_INLINE void round_group_to_nearest(const float* values, const Rounding& rounding, std::uint64_t,
-                                       std::uint8_t* codes) {
-  const Ints ints;
-  for (std::size_t at = 0; at < kRoundingGroup; at += hn::Lanes(ints)) {
-    round_vector(values + at, hn::Set(ints, 0x8000), rounding, codes + at);
-  }
-}
 
 // Whole groups where they lie, the last one in a copy with zeros after it.
 template <class RoundGroup>
@@ -129,18 +204,32 @@ HWY_INLINE void round_groups(const float* values, std::size_t count, std::uint64
   std::memcpy(codes + i, rest_codes, count - i);
 }
 
-void round_stochastically(const float* values, std::size_t count, const Rounding& rounding, std::uint64_t group,
-                          std::uint8_t* codes) {
+template <bool kLifted>
+HWY_INLINE void round_groups_stochastically(const float* values, std::size_t count, const Rounding& rounding,
+                                            std::uint64_t group, std::uint8_t* codes) {
   round_groups(values, count, group, codes, [&](const float* from, std::uint64_t number, std::uint8_t* to) HWY_ATTR {
-    round_group(from, rounding, number, to);
+    round_group<kLifted>(from, rounding, number, to);
   });
 }
 
-void round_to_nearest(const float* values, std::size_t count, const Rounding& rounding, std::uint64_t group,
-                      std::uint8_t* codes) {
-  round_groups(values, count, group, codes, [&](const float* from, std::uint64_t number, std::uint8_t* to) HWY_ATTR {
-    round_group_to_nearest(from, rounding, number, to);
+void round_stochastically(const float* values, std::size_t count, const Rounding& rounding, std::uint64_t group,
+                          std::uint8_t* codes) {
+  if (rounding.lift == 1) return round_groups_stochastically<false>(values, count, rounding, group, codes);
+  round_groups_stochastically<true>(values, count, rounding, group, codes);
+}
+
+template <bool kLifted>
+HWY_INLINE void round_groups_to_nearest(const float* values, std::size_t count, const Rounding& rounding,
+                                        std::uint8_t* codes) {
+  round_groups(values, count, 0, codes, [&](const float* from, std::uint64_t, std::uint8_t* to) HWY_ATTR {
+    round_group_to_nearest<kLifted>(from, rounding, to);
   });
+}
+
+void round_to_nearest(const float* values, std::size_t count, const Rounding& rounding, std::uint64_t,
+                      std::uint8_t* codes) {
+  if (rounding.lift == 1) return round_groups_to_nearest<false>(values, count, rounding, codes);
+  round_groups_to_nearest<true>(values, count, rounding, codes);
 }
 
 unsigned multiply_levels(const std::uint8_t* codes, std::size_t count, float scale, int levels, float* values) {
@@ -216,11 +305,16 @@ HWY_EXPORT(unpack_whole);
 Rounding rounding_of(float scale, unsigned levels, const RoundingStream* stream) {
   const float lift = scale < 0x1p-64f ? 0x1p64f : 1.0f;
   const float largest = static_cast<float>(levels) * kOne;
-  return {.lift = lift,
-          .factor = scale == 0 ? 0.0f : largest / (scale * lift),
-          .largest = static_cast<std::int32_t>(largest),
-          .levels = static_cast<std::int32_t>(levels),
-          .stream = stream == nullptr ? RoundingStream{} : *stream};
+  Rounding rounding{
+      .lift = lift, .factor = scale == 0 ? 0.0f : largest / (scale * lift), .largest = largest, .levels = levels};
+  if (stream == nullptr) return rounding;
+  rounding.nonce = stream->nonce;
+  auto [key0, key1] = stream->key;
+  for (auto& key : rounding.keys) {
+    key[0] = key0, key[1] = key1;
+    key0 += 0x9E3779B9u, key1 += 0xBB67AE85u;
+  }
+  return rounding;
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // qsgd and three_value_stochastic: bytes worked out by hand, a short reference, and that they are unbiased.
 #include "codec/codec_model.hpp"
+#include "codec/levels.hpp"
 #include "codec/rounding.hpp"
 
 namespace tulle::test {
@@ -35,6 +36,22 @@ std::uint32_t drawn(const RoundingStream& stream, std::uint64_t group, std::uint
       {static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), stream.nonce[0], stream.nonce[1]},
       stream.key);
   return words[j / 32 * 2 + j % 2] >> (j / 16 % 2 * 16) & 0xffff;
+}
+
+// A half is rounded up where the draw is at least a half. The last group's blocks have numbers above 2^32.
+TEST(Quantize, draws_by_the_whole_number_of_a_group) {
+  const std::vector<float> halves(3 * kRoundingGroup, -0.5f);
+  const RoundingStream stream{{1, 0xfffffff0u}, {0x80000001u, 4}};
+  for (const std::uint64_t group : {std::uint64_t{0}, (std::uint64_t{1} << 29) - 2, std::uint64_t{1} << 45}) {
+    for_each_target([&] {
+      std::vector<std::uint8_t> codes(halves.size());
+      quantize(halves, 1, 1, &stream, group, codes.data());
+      for (std::uint32_t i = 0; i < codes.size(); ++i) {
+        const std::uint32_t draw = drawn(stream, group + i / kRoundingGroup, i % kRoundingGroup);
+        ASSERT_EQ(codes[i], draw >= 0x8000 ? 0 : 1) << group << ' ' << i;
+      }
+    });
+  }
 }
 
 // Rounded the obvious way, in f64, from the scales that `bytes` has.

@@ -76,13 +76,15 @@ Pipeline::Pipeline(const Common& common, Parameter parameter, const Communicator
   if (common_.options.undo) journal_ = std::make_unique<Journal<Before>>();
 }
 
-// Parked until the process ends, as buffers of sends that did not finish are.
+// Parked until the process ends, as buffers of sends that did not finish are. A chain needs no memory, which a
+// destructor could not do without.
 Pipeline::~Pipeline() {
   if (!request_.valid()) return;
   static std::mutex mutex;
-  static std::vector<std::unique_ptr<LearnedStates>>& parked = *new std::vector<std::unique_ptr<LearnedStates>>();
+  static LearnedStates* parked = nullptr;
   const std::lock_guard lock(mutex);
-  parked.push_back(std::move(learned_));
+  learned_->next_parked = parked;
+  parked = learned_.release();
 }
 
 bool Pipeline::is_small() const { return travels_whole(common_.recipe, parameter_); }

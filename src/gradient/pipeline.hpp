@@ -55,6 +55,7 @@ struct ThresholdState {
 /// What algorithms learned about a parameter, where it travels by the recipe and where it travels whole.
 struct LearnedStates {
   AlgorithmState sparse, dense;
+  LearnedStates* next_parked = nullptr;  ///< of those that outlive their pipelines
 };
 
 /// What ranks decided for a layer in the steps to come.

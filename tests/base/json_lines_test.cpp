@@ -1,13 +1,12 @@
 #include "base/json_lines.hpp"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
 #include <fstream>
 #include <map>
 #include <thread>
 
+#include "base/temporary_directory.hpp"
 #include "tulle/base/error.hpp"
 
 namespace tulle {
@@ -15,10 +14,6 @@ namespace {
 
 class JsonLinesTest : public ::testing::Test {
  protected:
-  JsonLinesTest()
-      : path_(std::filesystem::temp_directory_path() / ("tulle_json_lines_" + std::to_string(::getpid()) + ".jsonl")) {}
-  ~JsonLinesTest() override { std::filesystem::remove(path_); }
-
   std::vector<std::string> lines() const {
     std::ifstream file(path_);
     std::vector<std::string> lines;
@@ -26,7 +21,8 @@ class JsonLinesTest : public ::testing::Test {
     return lines;
   }
 
-  std::filesystem::path path_;
+  const testing::TemporaryDirectory directory_;
+  const std::string path_ = directory_.path("lines.jsonl");
 };
 
 TEST_F(JsonLinesTest, ObjectsOfSeveralRunsFollowEachOtherLineByLine) {

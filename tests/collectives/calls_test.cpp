@@ -5,20 +5,12 @@
 #include <string>
 #include <thread>
 
+#include "base/error_of.hpp"
 #include "collectives/accumulators.hpp"
 #include "tulle/comm/threads.hpp"
 
 namespace tulle::testing {
 namespace {
-
-std::string error_text(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
@@ -111,7 +103,7 @@ TEST(Channels, refuse_the_transports_own_allreduce) {
   SimWorld world({.ranks = 1});
   Communicator channel = world.communicator(0).channel(1);
   AnyStream stream = Stream<float>(10);
-  EXPECT_TRUE(contains(error_text([&] { allreduce(channel, stream, {.algorithm = "mpi_native"}); }), "no channel"));
+  EXPECT_TRUE(contains(error_of([&] { allreduce(channel, stream, {.algorithm = "mpi_native"}); }), "no channel"));
 }
 
 // ---------------------------------------------------------------- what calls keep
@@ -160,7 +152,7 @@ TEST(Accumulators, whose_request_is_dropped_are_as_they_were_and_nobody_touches_
         EXPECT_TRUE(*values == before);
         values.reset();  // under the address sanitizer, who writes here now is found
         AnyStream stream = Stream<float>(10);
-        EXPECT_TRUE(contains(error_text([&] { allreduce(communicator, stream); }), "broken"));
+        EXPECT_TRUE(contains(error_of([&] { allreduce(communicator, stream); }), "broken"));
       });
     }
   }
@@ -206,7 +198,7 @@ TEST(States, may_be_used_by_one_call_at_a_time) {
     auto first = iallreduce(communicator, Stream<float>(100), {}, &state);
     const auto second = [&] { (void)iallreduce(communicator, Stream<float>(100), {}, &state); };
     if (communicator.size() > 1 && !first.test()) {
-      EXPECT_TRUE(contains(error_text(second), "state of its own"));
+      EXPECT_TRUE(contains(error_of(second), "state of its own"));
     }
     (void)first.wait();
     (void)iallreduce(communicator, Stream<float>(100), {}, &state).wait();
@@ -268,16 +260,16 @@ TEST(States, that_are_damaged_or_foreign_are_refused_with_the_field) {
     const std::size_t at = text.find(from);
     EXPECT_NE(at, std::string::npos) << from;
     text.replace(at, from.size(), to);
-    return error_text([&] { (void)load_state(text); });
+    return error_of([&] { (void)load_state(text); });
   };
-  EXPECT_EQ(error_text([&] { (void)load_state(good); }), "no error");
+  EXPECT_EQ(error_of([&] { (void)load_state(good); }), "no error");
   EXPECT_TRUE(contains(error_with("\"version\":1", "\"version\":2"), "version 2 is not known"));
   EXPECT_TRUE(
       contains(error_with("\"nnz_per_rank\":0.0", "\"nnz_per_rank\":\"a\""), "'state.nnz_per_rank' is no number"));
   EXPECT_TRUE(contains(error_with("\"cuts\":[]", "\"cuts\":[5,3]"), "do not follow one another"));
   EXPECT_TRUE(contains(error_with("\"calls\":0,", ""), "is missing"));
   EXPECT_TRUE(contains(error_with("{", "{\"more\":1,"), "not known"));
-  EXPECT_TRUE(contains(error_text([] { (void)load_state("no"); }), "is not JSON"));
+  EXPECT_TRUE(contains(error_of([] { (void)load_state("no"); }), "is not JSON"));
 }
 
 TEST(History, of_blocking_calls_does_not_share_thresholds_between_accumulators_of_equal_shape) {
@@ -374,7 +366,7 @@ TEST(UserOps, that_throw_fail_the_call_on_all_ranks) {
       });
       Stream<float> stream = Stream<float>::dense(std::vector<float>(64, 1.0f));
       AnyStream any = stream;
-      failed += error_text([&] {
+      failed += error_of([&] {
                   allreduce(communicator, any, {.algorithm = "dense_ring", .op = op, .deadline_seconds = 20});
                 }) != "no error";
     });

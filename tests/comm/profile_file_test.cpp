@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <mutex>
 
+#include "base/temporary_directory.hpp"
 #include "tulle/comm/threads.hpp"
 
 namespace tulle {
@@ -51,16 +51,12 @@ std::string text_with(const std::string& from, const std::string& to) {
 
 class ScratchFile {
  public:
-  explicit ScratchFile(const std::string& text = "") {
-    const auto* const test = ::testing::UnitTest::GetInstance()->current_test_info();
-    path_ = (std::filesystem::temp_directory_path() / (std::string("tulle_") + test->name() + ".json")).string();
-    std::ofstream(path_) << text;
-  }
-  ~ScratchFile() { std::remove(path_.c_str()); }
+  explicit ScratchFile(const std::string& text = "") { std::ofstream(path_) << text; }
   const std::string& path() const { return path_; }
 
  private:
-  std::string path_;
+  const testing::TemporaryDirectory directory_;
+  const std::string path_ = directory_.path("profile.json");
 };
 
 TEST(ProfileFile, reads_back_every_bit_that_it_wrote) {

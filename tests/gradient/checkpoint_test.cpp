@@ -1,9 +1,7 @@
 // States that survive: bytes, files, another number of ranks.
-#include <unistd.h>
-
-#include <filesystem>
 #include <fstream>
 
+#include "base/temporary_directory.hpp"
 #include "gradient/training.hpp"
 #include "tulle/base/error.hpp"
 #include "tulle/comm/threads.hpp"
@@ -12,6 +10,7 @@ namespace tulle::gradient {
 namespace {
 
 using namespace testing;
+using tulle::testing::TemporaryDirectory;
 
 std::vector<Parameter> sample_parameters() {
   return {{"hidden", 3000, Role::hidden, 50}, {"output", 700, Role::output}, {"bias", 10, Role::bias_or_norm}};
@@ -20,20 +19,6 @@ std::vector<Parameter> sample_parameters() {
 Values sample_gradient(int rank, std::uint64_t step, ParameterId id) {
   return integer_gradient(sample_parameters()[id].size, rank, step, id);
 }
-
-// A directory that goes with the test.
-class Directory {
- public:
-  Directory() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "tulle_gradient_XXXXXX").string();
-    path_ = ::mkdtemp(pattern.data());
-  }
-  ~Directory() { std::filesystem::remove_all(path_); }
-  std::string operator/(const char* name) const { return (path_ / name).string(); }
-
- private:
-  std::filesystem::path path_;
-};
 
 Synchronizer make(Communicator& communicator, const char* recipe) {
   return Synchronizer::make(communicator, sample_parameters(), parse_recipe(recipe), {.seed = 3, .reproducible = true});
@@ -259,8 +244,8 @@ TEST(ForeignState, IsRefusedWithTheReason) {
 
 TEST(Checkpoint, GoesThroughFilesOfEitherKindToAnyNumberOfRanks) {
   for (const CheckpointFiles files : {CheckpointFiles::one_per_rank, CheckpointFiles::one_for_all}) {
-    const Directory directory;
-    const std::string path = directory / "state";
+    const TemporaryDirectory directory;
+    const std::string path = directory.path("state");
     std::vector<std::vector<Values>> kept(4);
     run_threads(4, [&](Communicator& communicator) {
       Synchronizer synchronizer = make(communicator, "topk:2%|dense_below:0|aggregate:sum");
@@ -288,8 +273,8 @@ TEST(Checkpoint, GoesThroughFilesOfEitherKindToAnyNumberOfRanks) {
 }
 
 TEST(Checkpoint, ThatOneRankCannotReadIsRefusedByAll) {
-  const Directory directory;
-  const std::string path = directory / "state";
+  const TemporaryDirectory directory;
+  const std::string path = directory.path("state");
   run_threads(3, [&](Communicator& communicator) {
     Synchronizer synchronizer = make(communicator, "topk:2%|dense_below:0");
     (void)train_steps(synchronizer, 0, 2);
@@ -298,8 +283,8 @@ TEST(Checkpoint, ThatOneRankCannotReadIsRefusedByAll) {
     (void)train_steps(synchronizer, 2, 3);
     const std::vector<Values> kept = kept_by(synchronizer);
     EXPECT_THROW(synchronizer.load_checkpoint(path), Error);
-    EXPECT_THROW(synchronizer.load_checkpoint(directory / "nothing"), Error);
-    EXPECT_THROW(synchronizer.save_checkpoint(directory / "no/such/place"), Error);
+    EXPECT_THROW(synchronizer.load_checkpoint(directory.path("nothing")), Error);
+    EXPECT_THROW(synchronizer.save_checkpoint(directory.path("no/such/place")), Error);
     EXPECT_EQ(kept_by(synchronizer), kept);
     (void)train_steps(synchronizer, 3, 4);  // the communicator is as it was
   });

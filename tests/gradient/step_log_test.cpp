@@ -1,13 +1,11 @@
 #include "tulle/gradient/step_log.hpp"
 
-#include <unistd.h>
-
-#include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/temporary_directory.hpp"
 #include "gradient/training.hpp"
 #include "tulle/base/error.hpp"
 
@@ -15,20 +13,8 @@ namespace tulle::gradient {
 namespace {
 
 using namespace testing;
+using tulle::testing::TemporaryDirectory;
 using Json = nlohmann::json;
-
-class Directory {
- public:
-  Directory() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "tulle_step_log_XXXXXX").string();
-    path_ = ::mkdtemp(pattern.data());
-  }
-  ~Directory() { std::filesystem::remove_all(path_); }
-  std::string operator/(const char* name) const { return (path_ / name).string(); }
-
- private:
-  std::filesystem::path path_;
-};
 
 const std::vector<Parameter> kParameters = {{"large \"one\"", 3000}, {"small", 40}, {"smaller", 30}};
 
@@ -60,9 +46,9 @@ std::vector<Json> lines_of(const std::string& path) {
 }
 
 TEST(StepLog, HasALineForEachStepWithEveryParameter) {
-  const Directory directory;
-  log_steps({.lines = directory / "steps.jsonl"}, 3, {.residual_norms = true});
-  const std::vector<Json> lines = lines_of(directory / "steps.jsonl");
+  const TemporaryDirectory directory;
+  log_steps({.lines = directory.path("steps.jsonl")}, 3, {.residual_norms = true});
+  const std::vector<Json> lines = lines_of(directory.path("steps.jsonl"));
   ASSERT_EQ(lines.size(), 3u);
   for (std::size_t step = 0; step < 3; ++step) {
     const Json& line = lines[step];
@@ -86,18 +72,18 @@ TEST(StepLog, HasALineForEachStepWithEveryParameter) {
 }
 
 TEST(StepLog, LeavesOutParametersWhereAskedAndAppends) {
-  const Directory directory;
-  for (int run = 0; run < 2; ++run) log_steps({.lines = directory / "steps.jsonl", .parameters = false}, 2);
-  const std::vector<Json> lines = lines_of(directory / "steps.jsonl");
+  const TemporaryDirectory directory;
+  for (int run = 0; run < 2; ++run) log_steps({.lines = directory.path("steps.jsonl"), .parameters = false}, 2);
+  const std::vector<Json> lines = lines_of(directory.path("steps.jsonl"));
   ASSERT_EQ(lines.size(), 4u);
   EXPECT_FALSE(lines[0].contains("parameters"));
 }
 
 // Slices of a thread must not overlap unless one is inside of the other, or viewers draw nonsense.
 TEST(StepLog, WritesATraceOfAllRanksThatViewersUnderstand) {
-  const Directory directory;
-  log_steps({.trace = directory / "trace.json", .trace_steps = 2}, 4);
-  std::ifstream file(directory / "trace.json");
+  const TemporaryDirectory directory;
+  log_steps({.trace = directory.path("trace.json"), .trace_steps = 2}, 4);
+  std::ifstream file(directory.path("trace.json"));
   const Json trace = Json::parse(file);
   std::map<std::pair<int, int>, std::vector<std::pair<double, double>>> slices;
   std::set<std::string> names, threads;
@@ -134,11 +120,11 @@ TEST(StepLog, WritesATraceOfAllRanksThatViewersUnderstand) {
 }
 
 TEST(StepLog, ThatRankZeroCannotOpenIsAnErrorOnAllRanks) {
-  const Directory directory;
+  const TemporaryDirectory directory;
   run_threads(2, [&](Communicator& communicator) {
     Synchronizer synchronizer = Synchronizer::make(communicator, {{"w", 4}}, parse_recipe("dense"));
     for (const StepLogOptions& files :
-         {StepLogOptions{.lines = directory / "no/such"}, StepLogOptions{.trace = directory / "no/such"}}) {
+         {StepLogOptions{.lines = directory.path("no/such")}, StepLogOptions{.trace = directory.path("no/such")}}) {
       EXPECT_THROW((void)StepLog::open(synchronizer, files), Error);
     }
     Values gradient = {1, 2, 3, 4};

@@ -2,8 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "base/error_of.hpp"
+#include "base/temporary_directory.hpp"
 #include "linear/sample_rows.hpp"
-#include "linear/scratch.hpp"
 #include "tulle/base/error.hpp"
 
 namespace tulle::linear {
@@ -20,7 +21,7 @@ class CsrFile : public ::testing::Test {
     writer.finish(features);
     return path;
   }
-  testing::Scratch scratch_;
+  testing::TemporaryDirectory scratch_;
 };
 
 TEST_F(CsrFile, GivesBackWhatWasWritten) {

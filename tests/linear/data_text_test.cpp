@@ -6,8 +6,8 @@
 
 #include <set>
 
+#include "base/error_of.hpp"
 #include "linear/sample_rows.hpp"
-#include "linear/scratch.hpp"
 #include "tulle/base/error.hpp"
 #include "tulle/linear/dataset.hpp"
 

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "linear/scratch.hpp"
+#include "base/temporary_directory.hpp"
 #include "tulle/base/error.hpp"
 
 namespace tulle::linear {
@@ -46,7 +46,7 @@ TEST(Model, OfAnotherLossHasNoProbabilities) {
 }
 
 TEST(Model, IsTheSameAfterSavingAndLoading) {
-  const testing::Scratch scratch;
+  const testing::TemporaryDirectory scratch;
   save_model(three_classes(), scratch.path("model"));
   const LinearModel loaded = load_model(*open_file(scratch.path("model")));
   EXPECT_EQ(loaded.weights, three_classes().weights);
@@ -56,7 +56,7 @@ TEST(Model, IsTheSameAfterSavingAndLoading) {
 }
 
 TEST(Model, IsRefusedWhereAByteIsWrongOrMissing) {
-  const testing::Scratch scratch;
+  const testing::TemporaryDirectory scratch;
   save_model(three_classes(), scratch.path("model"));
   const std::string good = testing::contents_of(scratch.path("model"));
   for (std::size_t i = 0; i < good.size(); ++i) {
@@ -69,7 +69,7 @@ TEST(Model, IsRefusedWhereAByteIsWrongOrMissing) {
 
 // A file with a right checksum may still be made up.
 TEST(Model, IsRefusedWhereItsDescriptionCannotBe) {
-  const testing::Scratch scratch;
+  const testing::TemporaryDirectory scratch;
   const auto is_refused = [&](const LinearModel& model) {
     save_model(model, scratch.path("model"));
     try {

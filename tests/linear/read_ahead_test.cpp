@@ -3,8 +3,9 @@
 
 #include <atomic>
 
+#include "base/error_of.hpp"
+#include "base/temporary_directory.hpp"
 #include "linear/ranks.hpp"
-#include "linear/scratch.hpp"
 #include "tulle/base/error.hpp"
 #include "tulle/linear/csr_file.hpp"
 
@@ -47,7 +48,7 @@ class ReadAhead : public ::testing::Test {
     return reader_->reads_ - before;
   }
 
-  testing::Scratch scratch_;
+  testing::TemporaryDirectory scratch_;
   Rows rows_ = testing::sample_rows({.rows = 300});
   std::size_t blocks_ = 0;
   std::shared_ptr<WatchedReader> reader_;

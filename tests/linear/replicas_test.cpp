@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/temporary_directory.hpp"
 #include "linear/ranks.hpp"
-#include "linear/scratch.hpp"
 
 namespace tulle::linear {
 namespace {
@@ -38,7 +38,7 @@ TEST_P(SharedReplicas, TakeTheSameWayInTheSameTime) {
 }
 
 TEST_P(SharedReplicas, GoOnFromACheckpoint) {
-  const testing::Scratch scratch;
+  const testing::TemporaryDirectory scratch;
   TrainOptions options = this->options();
   options.replicas = make_replicas();
   const TrainResult whole = train_in_simulation(parts_, options)[0];

@@ -1,8 +1,9 @@
 #include <gtest/gtest.h>
 
+#include "base/error_of.hpp"
+#include "base/temporary_directory.hpp"
 #include "linear/columns.hpp"
 #include "linear/ranks.hpp"
-#include "linear/scratch.hpp"
 #include "tulle/base/error.hpp"
 
 namespace tulle::linear {
@@ -104,7 +105,7 @@ TEST(Scd, TakesTheSameWayWithDenseAndSparseAllgather) {
 }
 
 TEST(Scd, GoesOnFromACheckpoint) {
-  const testing::Scratch scratch;
+  const testing::TemporaryDirectory scratch;
   const Rows rows = sample_rows({});
   TrainOptions options{.epochs = 6, .coordinates = 5};
   const auto expected = descend(rows, 2, options);

@@ -4,8 +4,9 @@
 
 #include <set>
 
+#include "base/error_of.hpp"
+#include "base/temporary_directory.hpp"
 #include "linear/ranks.hpp"
-#include "linear/scratch.hpp"
 #include "tulle/base/error.hpp"
 #include "tulle/linear/kmeans.hpp"
 #include "tulle/linear/pca.hpp"
@@ -269,7 +270,7 @@ class Checkpoint : public ::testing::Test {
             .checkpoint = {.path = path, .seconds = 1e9}};
   }
   std::vector<Rows> parts_ = cut_rows(sample_rows({.rows = 200}), 2);
-  testing::Scratch scratch_;
+  testing::TemporaryDirectory scratch_;
 };
 
 TEST_F(Checkpoint, ARunThatWasStoppedGoesOnAsIfItHadNotBeen) {

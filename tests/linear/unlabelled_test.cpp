@@ -4,8 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/temporary_directory.hpp"
 #include "linear/ranks.hpp"
-#include "linear/scratch.hpp"
 #include "tulle/base/error.hpp"
 #include "tulle/linear/kmeans.hpp"
 #include "tulle/linear/pca.hpp"

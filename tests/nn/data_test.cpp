@@ -8,7 +8,8 @@
 #include <cstdlib>
 #include <numeric>
 
-#include "linear/scratch.hpp"
+#include "base/error_of.hpp"
+#include "base/temporary_directory.hpp"
 #include "tulle/base/error.hpp"
 #include "tulle/nn/data.hpp"
 #include "tulle/nn/sharding.hpp"
@@ -17,7 +18,7 @@ namespace tulle::nn {
 namespace {
 
 using testing::error_of;
-using testing::Scratch;
+using testing::TemporaryDirectory;
 
 std::string big_endian(std::uint32_t word) {
   std::string bytes;
@@ -56,14 +57,14 @@ std::string three_pictures() {
 std::string three_labels() { return big_endian(0x0801) + big_endian(3) + std::string("\x07\x00\x09", 3); }
 
 std::string read_error(const std::string& pictures, const std::string& labels) {
-  const Scratch scratch;
+  const TemporaryDirectory scratch;
   write(scratch.path("images"), pictures);
   write(scratch.path("labels"), labels);
   return error_of([&] { read_idx(scratch.path("images"), scratch.path("labels")); });
 }
 
 TEST(Idx, IsReadPlainAndCompressed) {
-  const Scratch scratch;
+  const TemporaryDirectory scratch;
   write(scratch.path("plain"), three_pictures());
   write(scratch.path("packed"), gzip(three_pictures()));
   write(scratch.path("labels"), gzip(three_labels()));
@@ -95,7 +96,7 @@ TEST(Idx, BadFilesAreNamedWithTheByte) {
 }
 
 TEST(Cifar10, RecordsAreReadAndPartsOfOneAreTold) {
-  const Scratch scratch;
+  const TemporaryDirectory scratch;
   std::string record(3073, '\x05');
   record[0] = '\x03';
   write(scratch.path("two"), record + record);
@@ -123,7 +124,7 @@ TEST(Text, FrequentWordsHaveNumbersAndOthersShareOne) {
 }
 
 TEST(Text, TheLastTenthIsHeldOutWhereNoOtherTextIs) {
-  const Scratch scratch;
+  const TemporaryDirectory scratch;
   write(scratch.path("text"), std::string(900, 'x') + "\n" + std::string(99, 'y'));
   const Text text = read_text(scratch.path("text"), std::nullopt, TextUnit::bytes);
   EXPECT_EQ(text.train.size(), 901u);
@@ -134,7 +135,7 @@ TEST(Text, TheLastTenthIsHeldOutWhereNoOtherTextIs) {
 }
 
 TEST(Ctf, SentencesAreReadAndBadLinesNamed) {
-  const Scratch scratch;
+  const TemporaryDirectory scratch;
   write(scratch.path("good"),
         "0\t|S0 178:1 |# BOS\t|S1 14:1 |# flight\t|S2 128:1 |# O\n0 |S0 2:1 |S2 3:1\n7 |S0 1:1 |S1 0:1 |S2 5:1\n");
   const Utterances read = read_ctf(scratch.path("good"));
@@ -158,7 +159,7 @@ TEST(Ctf, SentencesAreReadAndBadLinesNamed) {
 }
 
 TEST(OpenData, MissingFilesAreNamedWithWhereTheyWereLookedFor) {
-  const Scratch scratch;
+  const TemporaryDirectory scratch;
   EXPECT_NE(
       error_of([&] { open_data({.name = scratch.path("")}); }).find("no files of MNIST, CIFAR-10, WikiText or ATIS in"),
       std::string::npos);
@@ -200,7 +201,7 @@ Images counting_picture() {
 }
 
 TEST(Tables, OfNumbersAreFeaturesWithColumnsOfMeanZeroAndVarianceOne) {
-  const Scratch scratch;
+  const TemporaryDirectory scratch;
   write(scratch.path("train.tsv"), "1\t10\tcat\n3 10\tdog\r\n\n5\t10\tcat\n7\t10\tbird\n");
   write(scratch.path("test.tsv"), "4\t11\tdog\n");
   const DataSet read = open_data({.name = scratch.path("train.tsv"), .test_path = scratch.path("test.tsv")});
@@ -218,7 +219,7 @@ TEST(Tables, OfNumbersAreFeaturesWithColumnsOfMeanZeroAndVarianceOne) {
 }
 
 TEST(Tables, OfTextsAreSentencesOfWhichTheLastTenthIsHeldOut) {
-  const Scratch scratch;
+  const TemporaryDirectory scratch;
   std::string text;
   for (int i = 0; i < 20; ++i) text += i % 2 == 0 ? "play some music\tmusic\n" : "will it rain\tweather\n";
   write(scratch.path("say.tsv"), text);
@@ -234,7 +235,7 @@ TEST(Tables, OfTextsAreSentencesOfWhichTheLastTenthIsHeldOut) {
 }
 
 TEST(Tables, ThatAreBadAreNamedWithTheLine) {
-  const Scratch scratch;
+  const TemporaryDirectory scratch;
   const auto told = [&](const std::string& text) {
     write(scratch.path("bad.tsv"), text);
     return error_of([&] { open_data({.name = scratch.path("bad.tsv")}); });

@@ -14,8 +14,9 @@
 #include <sstream>
 #include <thread>
 
+#include "base/error_of.hpp"
+#include "base/temporary_directory.hpp"
 #include "comm_tcp/processes.hpp"
-#include "linear/scratch.hpp"
 #include "nn/linear_learner.hpp"
 #include "nn/session.hpp"
 #include "tulle/comm/tcp.hpp"
@@ -27,7 +28,7 @@ namespace {
 
 using testing::error_of;
 using testing::LinearLearner;
-using testing::Scratch;
+using testing::TemporaryDirectory;
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
 
@@ -309,7 +310,7 @@ TEST(ServerSession, PushesByTheirPredictionsAreOneProcessWithTheWholeBatch) {
 TEST(ServerSession, AJobThatLostAllItsWorkersGoesOnFromItsCheckpointBitForBit) {
   for (const char* const recipe : {"dense", "three_lc:s=1.75", "sparse5|dense_below:0", "three_value_stochastic"}) {
     for (const int servers : {1, 2}) {
-      const Scratch scratch;
+      const TemporaryDirectory scratch;
       TrainerOptions options = exact_steps(2, recipe);
       options.epochs = 3;
       options.rate = 0.02;
@@ -335,7 +336,7 @@ TEST(ServerSession, AJobThatLostAllItsWorkersGoesOnFromItsCheckpointBitForBit) {
 }
 
 TEST(ServerSession, AWorkerWithoutItsStateGoesOnAndSaysSo) {
-  const Scratch scratch;
+  const TemporaryDirectory scratch;
   TrainerOptions options = exact_steps(2, "three_lc");
   options.checkpoint = {.path = scratch.path("run"), .resume = true};
   trained(2, options);
@@ -353,7 +354,7 @@ TEST(ServerSession, AWorkerWithoutItsStateGoesOnAndSaysSo) {
 }
 
 TEST(ServerSession, AStopIsHeardByAllAndTheRunGoesOnLater) {
-  const Scratch scratch;
+  const TemporaryDirectory scratch;
   TrainerOptions options = exact_steps(2, "dense");
   options.epochs = 1000;
   options.checkpoint = {.path = scratch.path("run"), .resume = true};

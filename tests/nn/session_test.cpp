@@ -6,7 +6,8 @@
 #include <cmath>
 #include <fstream>
 
-#include "linear/scratch.hpp"
+#include "base/error_of.hpp"
+#include "base/temporary_directory.hpp"
 #include "nn/linear_learner.hpp"
 #include "tulle/base/error.hpp"
 #include "tulle/comm/threads.hpp"
@@ -17,7 +18,7 @@ namespace {
 
 using testing::error_of;
 using testing::LinearLearner;
-using testing::Scratch;
+using testing::TemporaryDirectory;
 
 TrainerOptions three_exact_steps(int ranks, const std::string& recipe) {
   return {.recipe = gradient::parse_recipe(recipe),
@@ -87,7 +88,7 @@ TEST(Session, AnUpdateIsAppliedJustBeforeItsParameterIsUsed) {
 
 TEST(Session, ALogHasALineForEachExchangeAndChangesNoBit) {
   for (const char* const recipe : {"topk:10%|dense_below:0", "local2"}) {
-    const Scratch scratch;
+    const TemporaryDirectory scratch;
     TrainerOptions options = three_exact_steps(2, recipe);
     options.steps_of_epoch = 4;
     options.rate = 0.01;
@@ -159,7 +160,7 @@ TEST(Session, LocalStepsExchangeHowFarEachRankHasCome) {
 TEST(Session, AResumedRunIsTheUninterruptedOneBitForBit) {
   for (const char* const recipe :
        {"topk:10%|dense_below:0", "redsync:20%|dense_below:0", "sparseloco:every=3", "dense"}) {
-    const Scratch scratch;
+    const TemporaryDirectory scratch;
     TrainerOptions options = three_exact_steps(4, recipe);
     options.epochs = 4;
     options.rate = 0.01;
@@ -188,7 +189,7 @@ TEST(Session, AResumedRunIsTheUninterruptedOneBitForBit) {
 }
 
 TEST(Session, ACheckpointGoesOnOnAnotherNumberOfRanks) {
-  const Scratch scratch;
+  const TemporaryDirectory scratch;
   TrainerOptions options = three_exact_steps(4, "topk:10%|dense_below:0");
   options.checkpoint = {.path = scratch.path("run"), .resume = true};
   const std::vector<float> saved = trained(4, options);
@@ -206,7 +207,7 @@ TEST(Session, ACheckpointGoesOnOnAnotherNumberOfRanks) {
 }
 
 TEST(Session, ACheckpointOfAnotherRunIsRefusedByName) {
-  const Scratch scratch;
+  const TemporaryDirectory scratch;
   TrainerOptions options = three_exact_steps(2, "dense");
   options.checkpoint = {.path = scratch.path("run"), .resume = true};
   trained(2, options);

@@ -9,7 +9,8 @@
 #include <cmath>
 #include <filesystem>
 
-#include "linear/scratch.hpp"
+#include "base/error_of.hpp"
+#include "base/temporary_directory.hpp"
 #include "tulle/base/error.hpp"
 #include "tulle/base/philox.hpp"
 #include "tulle/comm/threads.hpp"
@@ -19,7 +20,7 @@ namespace tulle::nn {
 namespace {
 
 using testing::error_of;
-using testing::Scratch;
+using testing::TemporaryDirectory;
 
 std::vector<float> values_of(const torch::nn::Module& module) {
   std::vector<float> values;
@@ -148,7 +149,7 @@ TEST(Trainer, RanksFollowOneProcessWithTheWholeBatchToRounding) {
 
 TEST(Trainer, AResumedNetworkGoesOnBitForBit) {
   const auto data = small_pictures(320);
-  const Scratch scratch;
+  const TemporaryDirectory scratch;
   TrainerOptions options = short_run("topk:5%|dense_below:0");
   const std::vector<double> whole = trajectory(trained(2, {.hidden = {32}}, data, options));
   options.checkpoint = {.path = scratch.path("run"), .resume = true};

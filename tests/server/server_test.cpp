@@ -1,4 +1,7 @@
 // What a parameter server computes: on simulated ranks, for every design of 3LC's Table 1.
+#include <filesystem>
+
+#include "base/temporary_directory.hpp"
 #include "server/letters.hpp"
 #include "server/training.hpp"
 #include "tulle/comm/threads.hpp"
@@ -7,6 +10,7 @@ namespace tulle::server {
 namespace {
 
 using namespace testing;
+using tulle::testing::TemporaryDirectory;
 
 // ---------------------------------------------------------------- the same as elsewhere
 
@@ -358,7 +362,7 @@ TEST(Server, every_design_solves_a_regression) {
 TEST(Server, a_run_that_is_resumed_from_a_checkpoint_equals_one_that_was_not_interrupted) {
   for (const char* design : {"dense", "three_lc:s=1.5", "three_value_stochastic", "local2", "sparse5"}) {
     for (const int servers_after : {1, 2}) {
-      const Directory directory;
+      const TemporaryDirectory directory;
       Job job{.workers = 3, .options = {.servers = 2, .push = parse_recipe(design)}, .versions = 10};
       job.server_options.sgd.momentum = 0.9;
       // Gradients by the number of the step, which is not the rank's: ranks shift with the number of servers.
@@ -376,14 +380,14 @@ TEST(Server, a_run_that_is_resumed_from_a_checkpoint_equals_one_that_was_not_int
 
       job.versions = 4;
       job.server_options.checkpoint_every = 4;
-      job.server_options.checkpoint_path = directory / "model";
+      job.server_options.checkpoint_path = directory.path("model");
       Trained first;
       train(job, first);
       EXPECT_EQ(first.servers[0]->stats().checkpoints, 1u);
 
       job.versions = 10;
       job.server_options.checkpoint_every = 0;
-      job.resume_from = directory / "model";
+      job.resume_from = directory.path("model");
       job.worker_states = first.states;
       job.options.servers = servers_after;
       Trained second;
@@ -395,7 +399,7 @@ TEST(Server, a_run_that_is_resumed_from_a_checkpoint_equals_one_that_was_not_int
 }
 
 TEST(Server, damaged_and_foreign_checkpoints_are_refused_and_change_nothing) {
-  const Directory directory;
+  const TemporaryDirectory directory;
   SimWorld world({.ranks = 2});
   Options options{.push = parse_recipe("three_lc")};
   const std::vector<Parameter> parameters = {{"w", 20}, {"b", 3, Role::bias_or_norm}};
@@ -409,27 +413,27 @@ TEST(Server, damaged_and_foreign_checkpoints_are_refused_and_change_nothing) {
     }
     return std::string();
   };
-  server.save_checkpoint(directory / "good");
+  server.save_checkpoint(directory.path("good"));
   server.set_weights(0, Values(20, 5.0f));
-  EXPECT_NE(refusal_of(directory / "missing").find("no such checkpoint"), std::string::npos);
+  EXPECT_NE(refusal_of(directory.path("missing")).find("no such checkpoint"), std::string::npos);
 
-  const std::string file = directory / "good.0-of-1";
-  std::filesystem::copy_file(file, directory / "bad.0-of-1");
-  std::FILE* const bad = std::fopen((directory / "bad.0-of-1").c_str(), "r+b");
+  const std::string file = directory.path("good.0-of-1");
+  std::filesystem::copy_file(file, directory.path("bad.0-of-1"));
+  std::FILE* const bad = std::fopen((directory.path("bad.0-of-1")).c_str(), "r+b");
   std::fseek(bad, -20, SEEK_END);
   std::fputc(77, bad);
   std::fclose(bad);
-  EXPECT_NE(refusal_of(directory / "bad").find("damaged"), std::string::npos);
+  EXPECT_NE(refusal_of(directory.path("bad")).find("damaged"), std::string::npos);
 
   options.port = 1;
   {
     const std::vector<Parameter> others = {{"w", 21}, {"b", 3, Role::bias_or_norm}};
     Server other = Server::make(world.communicator(0), others, options, {});
-    other.save_checkpoint(directory / "other");
+    other.save_checkpoint(directory.path("other"));
   }
-  EXPECT_NE(refusal_of(directory / "other").find("21 values"), std::string::npos);
+  EXPECT_NE(refusal_of(directory.path("other")).find("21 values"), std::string::npos);
   EXPECT_EQ(server.weights(0)[0], 5.0f);
-  EXPECT_EQ(refusal_of(directory / "good"), "");
+  EXPECT_EQ(refusal_of(directory.path("good")), "");
   EXPECT_EQ(server.weights(0)[0], 2.0f);
 }
 

@@ -2,10 +2,8 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <cmath>
-#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -185,19 +183,5 @@ inline std::vector<std::string> designs() {
   return {"dense",  "int8",         "three_value_stochastic", "one_bit",         "sparse5",
           "local2", "three_lc:s=1", "three_lc:s=1.5",         "three_lc:s=1.75", "three_lc:s=1.9"};
 }
-
-/// A directory that goes with the test.
-class Directory {
- public:
-  Directory() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "tulle_server_XXXXXX").string();
-    path_ = ::mkdtemp(pattern.data());
-  }
-  ~Directory() { std::filesystem::remove_all(path_); }
-  std::string operator/(const char* name) const { return (path_ / name).string(); }
-
- private:
-  std::filesystem::path path_;
-};
 
 }  // namespace tulle::server::testing

@@ -19,56 +19,70 @@ namespace hn = hwy::HWY_NAMESPACE;
 template <class K>
 using Tag = hn::ScalableTag<K>;
 
-// Calls function(vector) for all keys. Where the last do not fill a vector there are zeros beside them.
-template <class K, class Function>
-HWY_INLINE void for_each_vector(const K* keys, std::size_t count, Function&& function) {
-  const Tag<K> tag;
-  const std::size_t lanes = hn::Lanes(tag);
-  std::size_t i = 0;
-  for (; i + lanes <= count; i += lanes) function(hn::LoadU(tag, keys + i));
-  if (i < count) function(hn::MaskedLoad(hn::FirstN(tag, count - i), tag, keys + i));
-}
+// The keys, vector by vector. Those that do not fill one are kept beside zeros: a masked load is no way to read them,
+// because where the target has none it reads a whole vector, past the last key.
+template <class K>
+class Keys {
+ public:
+  HWY_INLINE Keys(const K* keys, std::size_t count) : keys_(keys), whole_(count - count % hn::Lanes(Tag<K>())) {
+    hn::Store(hn::Zero(Tag<K>()), Tag<K>(), last_);
+    for (std::size_t i = whole_; i < count; ++i) last_[i - whole_] = keys[i];
+  }
+
+  template <class Function>
+  HWY_INLINE void for_each_vector(Function&& function) const {
+    const Tag<K> tag;
+    for (std::size_t i = 0; i < whole_; i += hn::Lanes(tag)) function(hn::LoadU(tag, keys_ + i));
+    function(hn::Load(tag, last_));
+  }
+
+ private:
+  const K* keys_;
+  std::size_t whole_;
+  HWY_ALIGN K last_[HWY_MAX_BYTES / sizeof(K)];
+};
 
 // REQUIRES: bound >= 1.
 template <class K>
-HWY_INLINE std::size_t count_from(const K* keys, std::size_t count, K bound) {
+HWY_INLINE std::size_t count_from(const Keys<K>& keys, K bound) {
   const Tag<K> tag;
   const auto below = hn::Set(tag, static_cast<K>(bound - 1));
   std::size_t reached = 0;
-  for_each_vector(keys, count, [&](auto key) HWY_ATTR { reached += hn::CountTrue(tag, hn::Gt(key, below)); });
+  keys.for_each_vector([&](auto key) HWY_ATTR { reached += hn::CountTrue(tag, hn::Gt(key, below)); });
   return reached;
 }
 
 // REQUIRES: bound >= 1, and a key reaches it.
 template <class K>
-HWY_INLINE K least_from(const K* keys, std::size_t count, K bound) {
+HWY_INLINE K least_from(const Keys<K>& keys, K bound) {
   const Tag<K> tag;
   const auto below = hn::Set(tag, static_cast<K>(bound - 1));
   auto least = hn::Set(tag, std::numeric_limits<K>::max());
-  for_each_vector(keys, count,
-                  [&](auto key) HWY_ATTR { least = hn::IfThenElse(hn::Gt(key, below), hn::Min(least, key), least); });
+  keys.for_each_vector([&](auto key)
+                           HWY_ATTR { least = hn::IfThenElse(hn::Gt(key, below), hn::Min(least, key), least); });
   return hn::GetLane(hn::MinOfLanes(tag, least));
 }
 
 template <class K>
-HWY_INLINE K largest_of(const K* keys, std::size_t count) {
+HWY_INLINE K largest_of(const Keys<K>& keys) {
   const Tag<K> tag;
   auto largest = hn::Zero(tag);
-  for_each_vector(keys, count, [&](auto key) HWY_ATTR { largest = hn::Max(largest, key); });
+  keys.for_each_vector([&](auto key) HWY_ATTR { largest = hn::Max(largest, key); });
   return hn::GetLane(hn::MaxOfLanes(tag, largest));
 }
 
 // At least k keys reach `low`, and fewer what is above `high`. Which half is left is a coin toss, so there is no
 // branch.
 template <class K>
-HWY_INLINE K kth(const K* keys, std::size_t count, K k) {
-  K high = largest_of(keys, count);
-  if (count_from(keys, count, K{1}) < k) return 0;
-  K low = least_from(keys, count, K{1});
+HWY_INLINE K kth(const K* first, std::size_t count, K k) {
+  const Keys<K> keys(first, count);
+  K high = largest_of(keys);
+  if (count_from(keys, K{1}) < k) return 0;
+  K low = least_from(keys, K{1});
   while (low < high) {
     const K middle = static_cast<K>(high - (high - low) / 2);
-    const std::size_t reached = count_from(keys, count, middle);
-    if (reached == k) return least_from(keys, count, middle);
+    const std::size_t reached = count_from(keys, middle);
+    if (reached == k) return least_from(keys, middle);
     const std::size_t upper = mask_of(reached > k);
     low = select(upper, middle, low);
     high = select(upper, high, static_cast<K>(middle - 1));

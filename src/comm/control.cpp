@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -39,6 +40,19 @@ Request<T> start_gather(Communicator& communicator, OperationKind kind, std::uin
   auto operation = communicator.start(
       settings, [&](Operation& started) { return run_gather<T>(started, std::move(mine), std::move(make), result); });
   return {communicator.engine(), std::move(operation), std::move(result)};
+}
+
+Task<> run_giving(Operation& operation, Buffer bytes, int first_taker, std::shared_ptr<std::optional<Buffer>> result) {
+  *result = Buffer();
+  if (operation.rank() == 0) {
+    for (int to = first_taker; to < operation.size(); ++to) operation.send(to, 0, {bytes}, 0);
+  }
+  if (operation.rank() < first_taker) co_return;
+  const Incoming incoming = co_await operation.receive(0, 0);
+  if (incoming.segments.size() != 1) {
+    throw Error(ErrorKind::bad_message, fmt::format("rank 0 gave {} pieces", incoming.segments.size())).with_peer(0);
+  }
+  *result = incoming.segments[0];
 }
 
 std::vector<double> combine_parts(const PoolVector<Buffer>& parts, const Op& op) {
@@ -137,6 +151,18 @@ Request<Buffer> ibroadcast_bytes(Communicator& communicator, const Buffer& bytes
 }
 Buffer broadcast_bytes(Communicator& communicator, const Buffer& bytes, int root) {
   return ibroadcast_bytes(communicator, bytes, root).wait();
+}
+
+Request<Buffer> igive_bytes(Communicator& communicator, const Buffer& bytes, int first_taker) {
+  assert(first_taker >= 1);
+  OperationSettings settings{.signature = {}, .checksum = true};
+  settings.signature.kind = OperationKind::give_bytes;
+  settings.signature.options_hash = static_cast<std::uint32_t>(first_taker);
+  Buffer mine = communicator.rank() == 0 ? bytes.to_owned() : Buffer();
+  auto result = std::make_shared<std::optional<Buffer>>();
+  auto operation = communicator.start(
+      settings, [&](Operation& started) { return run_giving(started, std::move(mine), first_taker, result); });
+  return {communicator.engine(), std::move(operation), std::move(result)};
 }
 
 Request<void> ifail_together(Communicator& communicator, const std::exception_ptr& error) {

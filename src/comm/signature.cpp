@@ -79,6 +79,7 @@ std::string_view to_string(OperationKind kind) {
     case OperationKind::reduce_scatter: return "reduce_scatter";
     case OperationKind::reduce: return "reduce";
     case OperationKind::broadcast: return "broadcast";
+    case OperationKind::give_bytes: return "give_bytes";
     case OperationKind::probe: return "probe";
     case OperationKind::barrier: return "barrier";
     case OperationKind::combine: return "combine";

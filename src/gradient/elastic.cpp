@@ -33,17 +33,6 @@ std::uint64_t fewest_completed(const Agreement& agreement) {
 
 // ---------------------------------------------------------------- errors
 
-bool can_go_on_after(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const Error& thrown) {
-    const ErrorKind kind = thrown.kind();
-    return kind == ErrorKind::peer_failed || kind == ErrorKind::deadline || kind == ErrorKind::broken;
-  } catch (...) {
-    return false;
-  }
-}
-
 Error error_for_others(const std::exception_ptr& error, int rank) {
   try {
     std::rethrow_exception(error);
@@ -60,8 +49,9 @@ void check_options(const Communicator& communicator, const ElasticOptions& optio
   const auto refuse = [](const std::string& why) { throw Error(ErrorKind::bad_input, "run_elastic: " + why); };
   if (options.least_ranks < 1) refuse(fmt::format("least_ranks is {}, and 1 is the least", options.least_ranks));
   if (options.most_tries < 1) refuse(fmt::format("most_tries is {}, and 1 is the least", options.most_tries));
-  if ((options.grow_every > 0) != static_cast<bool>(options.grow)) refuse("grow_every and grow go together");
-  if (options.grow && options.synchronizer == nullptr) refuse("newcomers need a synchronizer");
+  const bool grows = options.grow || options.await_grow;
+  if ((options.grow_every > 0) != grows) refuse("grow_every goes with grow, or with await_grow");
+  if (grows && options.synchronizer == nullptr) refuse("newcomers need a synchronizer");
   if (options.synchronizer == nullptr) return;
   if (!options.synchronizer->can_undo()) refuse("the synchronizer cannot undo steps: SynchronizerOptions::undo");
   if (options.synchronizer->communicator().context() != communicator.context()) {
@@ -73,15 +63,27 @@ void check_options(const Communicator& communicator, const ElasticOptions& optio
 
 // ---------------------------------------------------------------- the run
 
+bool can_go_on_after(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& thrown) {
+    const ErrorKind kind = thrown.kind();
+    return kind == ErrorKind::peer_failed || kind == ErrorKind::deadline || kind == ErrorKind::broken;
+  } catch (...) {
+    return false;
+  }
+}
+
 ElasticRun::ElasticRun(Communicator& communicator, const ElasticOptions& options)
     : communicator_(communicator), options_(options) {
   check_options(communicator, options);
   if (options.synchronizer != nullptr) completed_ = options.synchronizer->completed_steps();
-  grown_at_ = completed_;
+  looked_at_ = completed_;
 }
 
+// Follows from what is completed alone: ranks that went back from different steps look at the same time again.
 bool ElasticRun::may_grow() const {
-  return options_.grow_every > 0 && has_more() && completed_ >= grown_at_ + options_.grow_every;
+  return options_.grow_every > 0 && has_more() && completed_ > looked_at_ && completed_ % options_.grow_every == 0;
 }
 
 void ElasticRun::begin_step() {
@@ -145,6 +147,7 @@ Task<> ElasticRun::go_back(Communicator next, std::uint64_t completed) {
   is_begun_ = before != nullptr;
   report_.undone += is_begun_;
   completed_ = completed;
+  looked_at_ = std::min(looked_at_, completed);
   report_.steps = completed;
   communicator_ = std::move(next);
 }
@@ -169,29 +172,79 @@ void ElasticRun::count(const MembershipChange& change, const std::exception_ptr&
                 fmt::format("step {} failed {} times on other ranks, and none of them was lost", completed_, tries_))
         .at_rank(communicator_.rank());
   }
-  if (options_.on_change) options_.on_change(communicator_, told);
+  untold_.push_back(told);
+}
+
+void ElasticRun::tell_changes() {
+  for (const MembershipChange& change : std::exchange(untold_, {})) {
+    if (options_.on_change) options_.on_change(communicator_, change);
+  }
 }
 
 // ---------------------------------------------------------------- its two forms
 
+namespace {
+
+// What goes wrong with newcomers is no reason to stop: the job goes on without them. What is no Error is.
+std::exception_ptr failure_to_grow() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return std::make_exception_ptr(Error(ErrorKind::peer_failed, fmt::format("no newcomers: {}", error.what())));
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+Task<> await_growth(ElasticRun& run, Communicator& communicator, const ElasticOptions& options) {
+  Communicator grown = communicator;
+  std::exception_ptr error;
+  try {
+    Task<Communicator> growing = options.await_grow(communicator);
+    grown = co_await growing;
+    if (grown.context() != communicator.context()) {
+      Task<> welcoming = run.welcome(grown);
+      co_await welcoming;
+    }
+  } catch (...) {
+    error = failure_to_grow();
+  }
+  if (error || grown.context() != communicator.context()) {
+    Task<bool> settling = run.settle(error ? Wish::repeat : Wish::grow, error);
+    const bool are_all_ready = co_await settling;
+    if (are_all_ready) {
+      Task<> taking = run.take_up(grown);
+      co_await taking;
+    }
+  }
+  run.note_look();
+}
+
+}  // namespace
+
 Task<ElasticReport> await_run_elastic(Communicator& communicator, ElasticOptions options, ElasticProgram step) {
   if (options.grow) {
-    throw Error(ErrorKind::bad_input, "await_run_elastic: newcomers are let in by a blocking call; use run_elastic()");
+    throw Error(ErrorKind::bad_input, "await_run_elastic: grow blocks; await_grow is for programs");
   }
   ElasticRun run(communicator, options);
   while (true) {
+    if (run.may_grow()) {
+      Task<> growing = await_growth(run, communicator, options);
+      co_await growing;
+    }
     std::exception_ptr error;
-    if (run.has_more()) {
-      try {
+    try {
+      run.tell_changes();
+      if (run.has_more()) {
         run.begin_step();
         Task<> stepping = step(communicator, run.step());
         co_await stepping;
         run.end_step();
-      } catch (...) {
-        error = std::current_exception();
       }
-      if (!error) continue;
+    } catch (...) {
+      error = std::current_exception();
     }
+    if (!error && run.has_more()) continue;
     Task<bool> settling = run.settle(error ? Wish::repeat : Wish::end, error);
     const bool is_over = co_await settling;
     if (is_over) co_return run.report();
@@ -202,9 +255,12 @@ namespace {
 
 std::exception_ptr try_step(ElasticRun& run, Communicator& communicator, const ElasticStep& step) {
   try {
-    run.begin_step();
-    step(communicator, run.step());
-    run.end_step();
+    run.tell_changes();
+    if (run.has_more()) {
+      run.begin_step();
+      step(communicator, run.step());
+      run.end_step();
+    }
   } catch (...) {
     return std::current_exception();
   }
@@ -216,30 +272,39 @@ bool settle(ElasticRun& run, Communicator& communicator, Wish wish, const std::e
   return run_task(old, run.settle(wish, error));
 }
 
-// What goes wrong with newcomers is no reason to stop: the job goes on without them.
-void try_to_grow(ElasticRun& run, Communicator& communicator, const ElasticOptions& options) {
-  std::optional<Communicator> grown;
+// The same as await_growth(), but the old ranks' communicator and the new one may have engines of their own.
+void grow(ElasticRun& run, Communicator& communicator, const ElasticOptions& options) {
+  Communicator grown = communicator;
   std::exception_ptr error;
   try {
-    Communicator given = options.grow(communicator);
-    if (given.context() == communicator.context()) return run.take_up(communicator);
-    grown = given;
-    Task<> welcoming = welcome(given, given.size() - communicator.size(), *options.synchronizer, options.arrays);
-    run_task(given, welcoming);
-  } catch (const Error& thrown) {
-    error = std::make_exception_ptr(Error(ErrorKind::peer_failed, fmt::format("no newcomers: {}", thrown.what())));
+    grown = options.grow(communicator);
+    if (grown.context() != communicator.context()) {
+      Task<> welcoming = run.welcome(grown);
+      run_task(grown, welcoming);
+    }
+  } catch (...) {
+    error = failure_to_grow();
   }
-  if (settle(run, communicator, error ? Wish::repeat : Wish::grow, error)) return run.take_up(*grown);
-  run.take_up(communicator);
+  if (error || grown.context() != communicator.context()) {
+    if (settle(run, communicator, error ? Wish::repeat : Wish::grow, error)) {
+      Communicator old = communicator;
+      Task<> taking = run.take_up(grown);
+      run_task(old, taking);
+    }
+  }
+  run.note_look();
 }
 
 }  // namespace
 
 ElasticReport run_elastic(Communicator& communicator, const ElasticOptions& options, const ElasticStep& step) {
+  if (options.await_grow) {
+    throw Error(ErrorKind::bad_input, "run_elastic: await_grow is for programs; give grow");
+  }
   ElasticRun run(communicator, options);
   while (true) {
-    if (run.may_grow()) try_to_grow(run, communicator, options);
-    const std::exception_ptr error = run.has_more() ? try_step(run, communicator, step) : nullptr;
+    if (run.may_grow()) grow(run, communicator, options);
+    const std::exception_ptr error = try_step(run, communicator, step);
     if (!error && run.has_more()) continue;
     if (settle(run, communicator, error ? Wish::repeat : Wish::end, error)) return run.report();
   }

@@ -15,6 +15,9 @@ enum class Wish : std::uint8_t {
   grow,    ///< newcomers are ready
 };
 
+/// Whether survivors can go on after it: somebody is lost, or late, or had told of such an error.
+bool can_go_on_after(const std::exception_ptr& error);
+
 class ElasticRun {
  public:
   /// Throws bad_input where options do not go together. What it is given must outlive it.
@@ -23,14 +26,20 @@ class ElasticRun {
   bool has_more() const { return completed_ < options_.steps; }
   std::uint64_t step() const { return completed_; }
   bool may_grow() const;
+  /// Tells the program how members have changed since it was last told. What that throws is the next step's failure.
+  void tell_changes();
   /// Around each call of the step.
   void begin_step();
   void end_step();
   /// Agrees with the others on how to go on: true where all want the same and nothing is to be undone, else those who
   /// are left have shrunk and undone. `error` is why this rank repeats. Throws it where nobody can help.
   Task<bool> settle(Wish wish, std::exception_ptr error);
-  /// Newcomers follow: see newcomers.cpp.
-  void take_up(Communicator grown);
+  /// What newcomers need of the old ranks before they are taken up. Collective on `grown`.
+  Task<> welcome(Communicator grown);
+  /// From now on newcomers are members: see newcomers.cpp.
+  Task<> take_up(Communicator grown);
+  /// Nobody is looked for again until more steps are completed.
+  void note_look() { looked_at_ = completed_; }
 
   const ElasticReport& report() const { return report_; }
 
@@ -43,15 +52,12 @@ class ElasticRun {
   const ElasticOptions& options_;
   Journal<ArrayCopy> journal_;
   ElasticReport report_;
+  std::vector<MembershipChange> untold_;
   std::uint64_t completed_ = 0;
-  std::uint64_t grown_at_ = 0;   ///< when newcomers were looked for
+  std::uint64_t looked_at_ = 0;  ///< steps that were completed when newcomers were looked for; the same on all ranks
   std::uint64_t failed_at_ = 0;  ///< the step that the last shrink repeated
   int tries_ = 0;                ///< of that, in which nobody was lost
   bool is_begun_ = false;        ///< step completed_ was, here
 };
-
-/// What old ranks do with newcomers before they take them up. Collective on `grown`.
-Task<> welcome(Communicator grown, int newcomers, Synchronizer& synchronizer,
-               std::span<const std::span<std::byte>> arrays);
 
 }  // namespace tulle::gradient

@@ -163,12 +163,6 @@ void Synchronizer::State::take_over(SavedState given) {
 
 namespace {
 
-// Rank 0 and the newcomers: nobody else needs what it sends.
-Request<Communicator> split_givers(Communicator& grown, int newcomers) {
-  const bool takes_part = grown.rank() == 0 || grown.rank() >= grown.size() - newcomers;
-  return grown.isplit(takes_part ? 0 : 1);
-}
-
 void require_movable(const SynchronizerOptions& options) {
   if (options.boundaries == Boundaries::recipe) return;
   throw Error(ErrorKind::unsupported,
@@ -187,10 +181,7 @@ Task<> Synchronizer::await_welcome(Communicator grown, int newcomers) {
   co_await agreed;
   Task<> comparing = agree(grown, state_->parameters, common.recipe, common.options);
   co_await comparing;
-  Request<Communicator> splitting = split_givers(grown, newcomers);
-  Communicator givers = co_await splitting;
-  if (grown.rank() != 0) co_return;
-  Request<Buffer> giving = ibroadcast_bytes(givers, bytes);
+  Request<Buffer> giving = igive_bytes(grown, bytes, grown.size() - newcomers);
   co_await giving;
 }
 
@@ -202,9 +193,7 @@ Task<Synchronizer> Synchronizer::await_join(Communicator grown, int newcomers, s
   co_await agreed;
   Task<> comparing = agree(grown, parameters, recipe, options);
   co_await comparing;
-  Request<Communicator> splitting = split_givers(grown, newcomers);
-  Communicator givers = co_await splitting;
-  Request<Buffer> taking = ibroadcast_bytes(givers, Buffer());
+  Request<Buffer> taking = igive_bytes(grown, {}, grown.size() - newcomers);
   const Buffer bytes = co_await taking;
   Synchronizer made(std::make_unique<State>(grown, std::move(parameters), recipe, options));
   made.state_->common.teams = usable_teams(recipe.teams, grown.size());

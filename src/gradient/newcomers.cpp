@@ -4,7 +4,8 @@
 // what they registered, and rank 0 sends the newcomers what is the same everywhere: what the synchronizer keeps, then
 // the arrays. All ranks then compare a CRC of the arrays that they hold. Nothing of the old ranks has changed until
 // here, and the old communicator is as it was: the old ranks agree on it that all of them are ready, and move. Where
-// one is not, they stay, and the newcomers find that nobody speaks to them.
+// one is not, they stay, and the newcomers find that nobody speaks to them. An old rank is ready when it knows all
+// CRCs, so that every newcomer has all it needs by then, and takes part whatever happens to its own last message.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -43,7 +44,14 @@ Buffer joined(Arrays arrays) {
   return buffer;
 }
 
-void write_to(Arrays arrays, const Buffer& buffer) {
+void write_to(Arrays arrays, const Buffer& buffer, int rank) {
+  std::size_t room = 0;
+  for (const std::span<std::byte> array : arrays) room += array.size();
+  if (buffer.size() != room) {
+    throw Error(ErrorKind::mismatch,
+                fmt::format("rank 0 has arrays of {} bytes, and this rank of {}", buffer.size(), room))
+        .at_rank(rank);
+  }
   std::span<const std::byte> rest = buffer.bytes();
   for (const std::span<std::byte> array : arrays) {
     std::ranges::copy(rest.first(array.size()), array.begin());
@@ -54,33 +62,53 @@ void write_to(Arrays arrays, const Buffer& buffer) {
 // The arrays of rank 0 come to the newcomers; then all ranks know whether they hold the same.
 Task<> send_arrays(Communicator& grown, int newcomers, Arrays arrays) {
   const bool is_new = grown.rank() >= grown.size() - newcomers;
-  Request<Communicator> splitting = grown.isplit(grown.rank() == 0 || is_new ? 0 : 1);
-  Communicator givers = co_await splitting;
-  std::exception_ptr failure;
-  if (grown.rank() == 0 || is_new) {
-    const Buffer mine = grown.rank() == 0 ? joined(arrays) : Buffer();
-    Request<Buffer> giving = ibroadcast_bytes(givers, mine);
-    const Buffer given = co_await giving;
-    std::size_t room = 0;
-    for (const std::span<std::byte> array : arrays) room += array.size();
-    failure = failure_of([&] {
-      if (given.size() != room) {
-        throw Error(ErrorKind::mismatch,
-                    fmt::format("rank 0 has arrays of {} bytes, and this rank of {}", given.size(), room))
-            .at_rank(grown.rank());
-      }
-    });
-    if (is_new && !failure) write_to(arrays, given);
-  }
+  const Buffer mine = grown.rank() == 0 ? joined(arrays) : Buffer();
+  Request<Buffer> giving = igive_bytes(grown, mine, grown.size() - newcomers);
+  const Buffer given = co_await giving;
+  const std::exception_ptr failure = failure_of([&] {
+    if (is_new) write_to(arrays, given, grown.rank());
+  });
   Request<void> agreed = ifail_together(grown, failure);
   co_await agreed;
   const Buffer held = joined(arrays);
   const double crc = crc32c(held.bytes());
   const double sides[] = {crc, -crc};
   Request<std::vector<double>> comparing = icombine(grown, sides, Op::max());
-  const std::vector<double> largest = co_await comparing;
+  std::vector<double> largest;
+  try {
+    largest = co_await comparing;
+  } catch (...) {
+    // Somebody was lost. Old ranks that had come through count on the newcomers, whose part they have: whether there
+    // were some shows in the first step.
+    if (!is_new || !can_go_on_after(std::current_exception())) throw;
+    co_return;
+  }
   if (largest[0] == -largest[1]) co_return;
   throw Error(ErrorKind::mismatch, "ranks hold different arrays after a newcomer took them: by CRC-32C");
+}
+
+}  // namespace
+
+Task<> ElasticRun::welcome(Communicator grown) {
+  const int newcomers = grown.size() - communicator_.size();
+  Task<int> telling = tell_newcomers(grown, newcomers);
+  co_await telling;
+  Task<> welcoming = options_.synchronizer->await_welcome(grown, newcomers);
+  co_await welcoming;
+  Task<> giving = send_arrays(grown, newcomers, options_.arrays);
+  co_await giving;
+}
+
+Task<> ElasticRun::take_up(Communicator grown) {
+  MembershipChange change{.step = completed_, .joined = grown.size() - communicator_.size()};
+  for (int rank = 0; rank < communicator_.size(); ++rank) change.survivors.push_back(rank);
+  Task<> moving = options_.synchronizer->await_move_to(grown, completed_);
+  co_await moving;
+  journal_.forget();
+  communicator_ = std::move(grown);
+  report_.joined += change.joined;
+  tries_ = 0;
+  untold_.push_back(std::move(change));
 }
 
 Task<Synchronizer> await_join_elastic(Communicator grown, std::vector<Parameter> parameters, Recipe recipe,
@@ -93,30 +121,6 @@ Task<Synchronizer> await_join_elastic(Communicator grown, std::vector<Parameter>
   Task<> taking = send_arrays(grown, newcomers, arrays);
   co_await taking;
   co_return synchronizer;
-}
-
-}  // namespace
-
-Task<> welcome(Communicator grown, int newcomers, Synchronizer& synchronizer, Arrays arrays) {
-  Task<int> telling = tell_newcomers(grown, newcomers);
-  co_await telling;
-  Task<> welcoming = synchronizer.await_welcome(grown, newcomers);
-  co_await welcoming;
-  Task<> giving = send_arrays(grown, newcomers, arrays);
-  co_await giving;
-}
-
-void ElasticRun::take_up(Communicator grown) {
-  grown_at_ = completed_;
-  if (grown.context() == communicator_.context()) return;
-  MembershipChange change{.step = completed_, .joined = grown.size() - communicator_.size()};
-  for (int rank = 0; rank < communicator_.size(); ++rank) change.survivors.push_back(rank);
-  options_.synchronizer->move_to(grown, completed_);
-  journal_.forget();
-  communicator_ = std::move(grown);
-  report_.joined += change.joined;
-  tries_ = 0;
-  if (options_.on_change) options_.on_change(communicator_, change);
 }
 
 Synchronizer join_elastic(Communicator grown, std::vector<Parameter> parameters, const Recipe& recipe,

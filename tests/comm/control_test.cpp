@@ -54,6 +54,16 @@ TEST_P(ControlPlane, gives_everyone_the_bytes_of_the_root_and_of_everyone) {
   });
 }
 
+TEST_P(ControlPlane, what_rank_0_gives_comes_to_the_takers_alone) {
+  run_threads(GetParam(), [](Communicator& communicator) {
+    for (int first = 1; first <= communicator.size(); ++first) {
+      const std::string text = communicator.rank() == 0 ? "given " + std::to_string(first) : "not looked at";
+      const Buffer taken = igive_bytes(communicator, bytes_of(text), first).wait();
+      EXPECT_EQ(text_of(taken), communicator.rank() >= first ? "given " + std::to_string(first) : "");
+    }
+  });
+}
+
 TEST_P(ControlPlane, a_barrier_ends_after_everyone_has_begun) {
   SimWorld world({.ranks = GetParam(), .faults = {.max_delay_seconds = 1}});
   int begun = 0;

@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <mutex>
+#include <thread>
 
 #include "gradient/training.hpp"
 #include "tulle/comm/control.hpp"
@@ -79,6 +82,7 @@ Ended train_elastically(Communicator& whole, ElasticOptions options, const Distu
   options.agree = kAgree;
   options.on_change = [&](Communicator& communicator, const MembershipChange& change) {
     EXPECT_EQ(communicator.context(), synchronizer.communicator().context());
+    barrier(communicator);
     ended.changes.push_back(change);
   };
   ended.report = run_elastic(current, options, [&](Communicator&, std::uint64_t step) {
@@ -161,6 +165,80 @@ TEST(Elastic, AStepThatAlwaysFailsIsGivenUp) {
   EXPECT_NE(message_of(errors[1]), "");
 }
 
+// Rank 0 has completed step 1 and looks for newcomers when rank 1 fails in it: both are to look after it again.
+TEST(Elastic, RanksThatWentBackFromDifferentStepsLookForNewcomersTogether) {
+  std::vector<Ended> ended;
+  std::atomic<bool> has_failed = false;
+  const auto fail_late = [&](int rank, std::uint64_t step) {
+    if (rank != 1 || step != 1 || has_failed.exchange(true)) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    throw Error(ErrorKind::deadline, "this rank has lost its patience");
+  };
+  const auto meet = [](Communicator& members) {
+    barrier(members);
+    return members;
+  };
+  const auto errors = train_on_threads(2, {.steps = 9, .grow_every = 2, .grow = meet}, fail_late, ended);
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(message_of(errors[rank]), "");
+    EXPECT_EQ(ended[rank].report.shrinks, 1);
+    EXPECT_EQ(ended[rank].weights, ended[0].weights);
+  }
+}
+
+TEST(Elastic, WhatIsNoErrorInGrowEndsThisRankAndTheOthersGoOn) {
+  std::vector<Ended> ended;
+  std::atomic<int> calls = 0;
+  const auto throw_once = [&](Communicator& members) {
+    if (members.rank() == 1 && calls++ == 0) throw std::runtime_error("no door");
+    barrier(members);
+    return members;
+  };
+  const auto errors = train_on_threads(
+      3, {.steps = 5, .grow_every = 2, .grow = throw_once}, [](int, std::uint64_t) {}, ended);
+  EXPECT_EQ(message_of(errors[1]), "no door");
+  for (const std::size_t rank : {0u, 2u}) {
+    EXPECT_EQ(message_of(errors[rank]), "");
+    EXPECT_EQ(ended[rank].report.lost.size(), 1u);
+  }
+}
+
+// Ranks that come later are part of a larger communicator all the time.
+TEST(Elastic, ANewcomerOnThreadsTakesPartFromTheStepOnInWhichItCame) {
+  constexpr int kOld = 2;
+  std::vector<std::vector<Values>> weights(kOld + 1);
+  std::vector<ElasticReport> reports(kOld + 1);
+  std::vector<std::uint64_t> steps(kOld + 1);
+  run_threads(kOld + 1, [&](Communicator& whole) {
+    const auto rank = static_cast<std::size_t>(whole.rank());
+    const bool is_new = rank == kOld;
+    const Communicator first = whole.split(is_new ? 1 : 0);
+    Communicator members = is_new ? whole : first;
+    weights[rank] = zeros();
+    const auto arrays = bytes_of(weights[rank]);
+    const Recipe recipe = parse_recipe(kRecipe);
+    Synchronizer synchronizer = is_new ? join_elastic(whole, parameters(), recipe, {.undo = true}, arrays)
+                                       : Synchronizer::make(members, parameters(), recipe, {.undo = true});
+    const ElasticOptions options{
+        .steps = 8,
+        .synchronizer = &synchronizer,
+        .arrays = arrays,
+        .agree = kAgree,
+        .grow_every = 3,
+        .grow = [&](Communicator& now) { return now.context() == first.context() ? whole : now; }};
+    reports[rank] = run_elastic(members, options, [&](Communicator&, std::uint64_t step) {
+      std::vector<Values> gradients = gradients_of(static_cast<int>(rank), step);
+      synchronizer.step(spans_of(gradients));
+      apply_updates(gradients, weights[rank]);
+      steps[rank] += 1;
+    });
+  });
+  EXPECT_EQ(steps, (std::vector<std::uint64_t>{8, 8, 5}));
+  EXPECT_EQ(reports[0].joined, 1);
+  EXPECT_EQ(weights[0], weights[1]);
+  EXPECT_EQ(weights[0], weights[2]);
+}
+
 // ---------------------------------------------------------------- in simulation
 
 struct Loss {
@@ -228,6 +306,8 @@ TEST(Elastic, WantsOptionsThatGoTogether) {
     EXPECT_THROW(run_elastic(communicator, {.steps = 1, .least_ranks = 0}, nothing), Error);
     EXPECT_THROW(run_elastic(communicator, {.steps = 1, .most_tries = 0}, nothing), Error);
     EXPECT_THROW(run_elastic(communicator, {.steps = 1, .grow_every = 1}, nothing), Error);
+    const auto await_grow = [](Communicator& members) -> Task<Communicator> { co_return members; };
+    EXPECT_THROW(run_elastic(communicator, {.steps = 1, .grow_every = 1, .await_grow = await_grow}, nothing), Error);
     Synchronizer synchronizer = Synchronizer::make(communicator, parameters(), parse_recipe("dense"), {.undo = true});
     Synchronizer forgetful = Synchronizer::make(communicator, parameters(), parse_recipe("dense"));
     EXPECT_THROW(run_elastic(communicator, {.steps = 1, .synchronizer = &forgetful}, nothing), Error);

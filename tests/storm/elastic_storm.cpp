@@ -57,6 +57,7 @@ struct Life {
   std::map<std::uint64_t, StepSeen> steps;
   std::vector<Values> kept;  ///< residuals and momenta at the end
   std::optional<ElasticReport> report;
+  std::optional<std::uint64_t> grown_at;  ///< the step before which newcomers were taken up
   bool has_begun = false;
   int undone_completed = 0;
   bool is_excluded = false;
@@ -115,17 +116,55 @@ Task<Synchronizer> make_synchronizer(const ElasticSchedule& schedule, Communicat
   return Synchronizer::await_make(communicator, parameters(), gradient::parse_recipe(schedule.recipe.recipe), kOptions);
 }
 
+bool is_newcomer(const ElasticSchedule& schedule, int rank) { return rank >= schedule.ranks - schedule.newcomers; }
+
+// The ranks that begin, on a communicator of their own where others come later.
+Task<Communicator> beginners(const ElasticSchedule& schedule, Communicator whole) {
+  if (schedule.newcomers == 0) co_return whole;
+  Request<Communicator> splitting = whole.isplit(is_newcomer(schedule, whole.rank()) ? 1 : 0);
+  Communicator own = co_await splitting;
+  co_return own;
+}
+
+std::vector<std::span<std::byte>> bytes_of(std::vector<Values>& arrays) {
+  std::vector<std::span<std::byte>> bytes;
+  for (Values& values : arrays) bytes.push_back(std::as_writable_bytes(std::span(values)));
+  return bytes;
+}
+
+Task<Synchronizer> begin(const ElasticSchedule& schedule, Communicator current, Communicator whole, Life& life) {
+  const std::vector<std::span<std::byte>> arrays = bytes_of(life.weights);
+  Task<Synchronizer> making =
+      is_newcomer(schedule, whole.rank())
+          ? gradient::await_join_elastic(whole, parameters(), gradient::parse_recipe(schedule.recipe.recipe), kOptions,
+                                         arrays)
+          : make_synchronizer(schedule, current);
+  Synchronizer synchronizer = co_await making;
+  co_return synchronizer;
+}
+
 Task<> live(const ElasticSchedule& schedule, Communicator& whole, Life& life) {
   const int rank = whole.rank();
-  Communicator current = whole;
+  Task<Communicator> splitting = beginners(schedule, whole);
+  const Communicator first = co_await splitting;
   life.weights = zeros();
-  Task<Synchronizer> making = make_synchronizer(schedule, current);
-  Synchronizer synchronizer = co_await making;
+  Task<Synchronizer> beginning = begin(schedule, first, whole, life);
+  Synchronizer synchronizer = co_await beginning;
+  Communicator current = is_newcomer(schedule, rank) ? whole : first;
   life.has_begun = true;
   gradient::ElasticOptions options{
       .steps = kSteps, .synchronizer = &synchronizer, .agree = {.deadline_seconds = kAgreeDeadline}};
   options.agree.quorum = schedule.quorum;
-  for (Values& weights : life.weights) options.arrays.push_back(std::as_writable_bytes(std::span(weights)));
+  options.arrays = bytes_of(life.weights);
+  options.on_change = [&](Communicator&, const gradient::MembershipChange& change) {
+    if (change.joined > 0) life.grown_at = change.step;
+  };
+  if (schedule.newcomers > 0) {
+    options.grow_every = 1;
+    options.await_grow = [&](Communicator& members) -> Task<Communicator> {
+      co_return members.context() == first.context() ? whole : members;
+    };
+  }
   const gradient::ElasticProgram step = [&](Communicator& communicator, std::uint64_t number) {
     return train_step(communicator, synchronizer, number, life, rank);
   };
@@ -136,38 +175,67 @@ Task<> live(const ElasticSchedule& schedule, Communicator& whole, Life& life) {
 
 // ---------------------------------------------------------------- an undisturbed training with the same members
 
-using Members = std::vector<std::vector<int>>;  ///< by step
+struct Course {
+  std::vector<std::vector<int>> members;  ///< by step
+  std::optional<std::uint64_t> grown_at;
+};
 
-Task<> live_undisturbed(const ElasticSchedule& schedule, const Members& members, Communicator& whole, Life& life) {
+// One change of members: newcomers come first, because they came while all were there.
+Task<> let_come(const ElasticSchedule& schedule, Communicator whole, std::optional<Synchronizer>& synchronizer,
+                std::uint64_t step) {
+  if (!synchronizer) {
+    Task<Synchronizer> joining = Synchronizer::await_join(whole, schedule.newcomers, parameters(),
+                                                          gradient::parse_recipe(schedule.recipe.recipe), kOptions);
+    synchronizer.emplace(co_await joining);
+    co_return;
+  }
+  Task<> welcoming = synchronizer->await_welcome(whole, schedule.newcomers);
+  co_await welcoming;
+  Task<> moving = synchronizer->await_move_to(whole, step);
+  co_await moving;
+}
+
+Task<> live_undisturbed(const ElasticSchedule& schedule, const Course& course, Communicator& whole, Life& life) {
   const int rank = whole.rank();
-  Communicator current = whole;
+  Task<Communicator> first = beginners(schedule, whole);
+  Communicator current = co_await first;
   life.weights = zeros();
-  Task<Synchronizer> making = make_synchronizer(schedule, current);
-  Synchronizer synchronizer = co_await making;
+  std::optional<Synchronizer> synchronizer;
+  if (!is_newcomer(schedule, rank)) {
+    Task<Synchronizer> making = make_synchronizer(schedule, current);
+    synchronizer.emplace(co_await making);
+  }
   for (std::uint64_t step = 0; step < kSteps; ++step) {
-    if (members[step] != members_of(current)) {
-      const bool stays = std::ranges::find(members[step], rank) != members[step].end();
+    if (course.grown_at == step) {
+      Task<> coming = let_come(schedule, whole, synchronizer, step);
+      co_await coming;
+      current = whole;
+    }
+    if (!synchronizer) continue;
+    if (course.members[step] != members_of(current)) {
+      const bool stays = std::ranges::find(course.members[step], rank) != course.members[step].end();
       Request<Communicator> splitting = current.isplit(stays ? 0 : 1);
       current = co_await splitting;
       if (!stays) co_return;
-      Task<> moving = synchronizer.await_move_to(current, step);
+      Task<> moving = synchronizer->await_move_to(current, step);
       co_await moving;
     }
-    Task<> stepping = train_step(current, synchronizer, step, life, rank);
+    Task<> stepping = train_step(current, *synchronizer, step, life, rank);
     co_await stepping;
   }
-  life.kept = kept_by(synchronizer);
+  if (synchronizer) life.kept = kept_by(*synchronizer);
 }
 
-const std::vector<Life>& undisturbed(const ElasticSchedule& schedule, const Members& members) {
+const std::vector<Life>& undisturbed(const ElasticSchedule& schedule, const Course& course) {
   static std::map<std::string, std::vector<Life>> known;
-  const std::string key = fmt::format("{} {} {}", schedule.recipe.name, schedule.ranks, fmt::join(members, "|"));
+  const std::string key = fmt::format("{} {} {} {} {}", schedule.recipe.name, schedule.ranks, schedule.newcomers,
+                                      fmt::join(course.members, "|"), course.grown_at.value_or(0));
   const auto [place, is_new] = known.try_emplace(key);
   if (!is_new) return place->second;
   place->second.resize(static_cast<std::size_t>(schedule.ranks));
   SimWorld world({.ranks = schedule.ranks, .profile = {}, .faults = {}, .network = {}});
   world.run([&](Communicator& communicator) {
-    return live_undisturbed(schedule, members, communicator,
+    return live_undisturbed(schedule, course, communicator,
                             place->second[static_cast<std::size_t>(communicator.rank())]);
   });
   return place->second;
@@ -181,6 +249,16 @@ struct Storm {
   const std::vector<Life>& lives;
 
   const Life& of(int rank) const { return lives[static_cast<std::size_t>(rank)]; }
+  bool is_new(int rank) const { return is_newcomer(schedule, rank); }
+  // Whether the others went on with it to the end: a newcomer may have come in vain.
+  bool is_member(int rank) const {
+    const auto has_it = [&](const Life& life) {
+      const auto last = life.steps.find(kSteps - 1);
+      return life.report && last != life.steps.end() &&
+             std::ranges::find(last->second.members, rank) != last->second.members.end();
+    };
+    return std::ranges::any_of(lives, has_it);
+  }
   std::vector<int> through() const {
     std::vector<int> ranks;
     for (int rank = 0; rank < schedule.ranks; ++rank) {
@@ -193,6 +271,7 @@ struct Storm {
 std::string who_has_not_come_through(const Storm& storm) {
   for (int rank = 0; rank < storm.schedule.ranks; ++rank) {
     if (storm.world.is_dead(rank)) continue;
+    if (storm.is_new(rank) && !storm.is_member(rank)) continue;
     if (!storm.of(rank).complaint.empty()) return fmt::format("rank {}: {}", rank, storm.of(rank).complaint);
     if (!storm.of(rank).report) return fmt::format("rank {} lives and has not come through", rank);
     if (storm.of(rank).report->steps != kSteps) return fmt::format("rank {} counts other steps", rank);
@@ -205,10 +284,11 @@ std::string what_differs(const Storm& storm, const std::vector<int>& through) {
   for (const int rank : through) {
     const Life& life = storm.of(rank);
     if (life.weights != first.weights) return fmt::format("ranks {} and {} have different models", through[0], rank);
-    for (std::uint64_t step = 0; step < kSteps; ++step) {
-      const StepSeen& seen = life.steps.at(step);
+    if (!storm.is_new(rank) && life.grown_at != first.grown_at) return "newcomers came to some ranks alone";
+    for (const auto& [step, seen] : life.steps) {
       if (seen.members != first.steps.at(step).members) return fmt::format("different members in step {}", step);
-      if (step > 0 && seen.before != life.steps.at(step - 1).after) {
+      const bool is_scaled = first.grown_at == step && !storm.schedule.recipe.is_exact;
+      if (step > 0 && !is_scaled && life.steps.contains(step - 1) && seen.before != life.steps.at(step - 1).after) {
         return fmt::format("the residual of rank {} changed between steps {} and {}", rank, step - 1, step);
       }
     }
@@ -217,14 +297,14 @@ std::string what_differs(const Storm& storm, const std::vector<int>& through) {
 }
 
 std::string what_an_undisturbed_training_has_not(const Storm& storm, const std::vector<int>& through) {
-  Members members;
-  for (std::uint64_t step = 0; step < kSteps; ++step) {
-    members.push_back(storm.of(through.front()).steps.at(step).members);
-  }
-  const std::vector<Life>& expected = undisturbed(storm.schedule, members);
+  const Life& first = storm.of(through.front());
+  Course course{.members = {}, .grown_at = first.grown_at};
+  for (std::uint64_t step = 0; step < kSteps; ++step) course.members.push_back(first.steps.at(step).members);
+  const std::vector<Life>& expected = undisturbed(storm.schedule, course);
   for (const int rank : through) {
     const Life& other = expected[static_cast<std::size_t>(rank)];
-    if (storm.of(rank).weights != other.weights) return "the model is not that of an undisturbed training";
+    const bool is_same = storm.is_new(rank) || storm.of(rank).weights == other.weights;
+    if (!is_same) return "the model is not that of an undisturbed training";
     if (storm.of(rank).kept != other.kept) {
       return fmt::format("rank {} keeps other residuals or momenta than in an undisturbed training", rank);
     }
@@ -268,7 +348,7 @@ std::string what_was_lost(const Storm& storm, const std::vector<int>& through, E
 
 std::string what_is_wrong(const Storm& storm, ElasticOutcome& outcome) {
   const auto lives_without_beginning = [&](int rank) {
-    return !storm.world.is_dead(rank) && !storm.of(rank).has_begun;
+    return !storm.world.is_dead(rank) && !storm.is_new(rank) && !storm.of(rank).has_begun;
   };
   for (int rank = 0; rank < storm.schedule.ranks; ++rank) {
     if (lives_without_beginning(rank)) return "";  // somebody died before there was a synchronizer
@@ -308,6 +388,7 @@ ElasticOutcome run(const ElasticSchedule& schedule) {
       note_error(life, errors[static_cast<std::size_t>(rank)]);
       outcome.undone_begun += life.report ? static_cast<int>(life.report->undone) : 0;
       outcome.undone_completed += life.undone_completed;
+      outcome.joined += life.report && is_newcomer(schedule, rank);
     }
     outcome.complaint = what_is_wrong({schedule, world, lives}, outcome);
   } catch (const Error& error) {  // the simulation has come to a stop
@@ -334,9 +415,10 @@ ElasticSchedule random_elastic_schedule(std::uint64_t number, const TrainedRecip
 }
 
 std::string describe(const ElasticSchedule& schedule) {
-  std::string text = fmt::format("{}, {} ranks, quorum {}, seed {}, delays up to {} s", schedule.recipe.name,
-                                 schedule.ranks, schedule.quorum == Quorum::any ? "any" : "majority", schedule.seed,
-                                 schedule.faults.max_delay_seconds);
+  std::string text =
+      fmt::format("{}, {} ranks, {} of them later, quorum {}, seed {}, delays up to {} s", schedule.recipe.name,
+                  schedule.ranks, schedule.newcomers, schedule.quorum == Quorum::any ? "any" : "majority",
+                  schedule.seed, schedule.faults.max_delay_seconds);
   for (const SimDeath& death : schedule.faults.deaths) {
     text += fmt::format("; rank {} dies after {} messages, told within {} s", death.rank, death.after_messages,
                         *death.told_within_seconds);

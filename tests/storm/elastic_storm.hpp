@@ -1,5 +1,6 @@
 // Storms over a training: simulated ranks train in run_elastic(), some die at any moment, the others repeat the step
-// that not all of them have. What they then hold is compared with a training in which ranks leave between two steps.
+// that not all of them have, and newcomers are let in after the first one. What they then hold is compared with a
+// training in which ranks leave and come between two steps.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,8 @@ struct TrainedRecipe {
 inline void PrintTo(const TrainedRecipe& recipe, std::ostream* out) { *out << recipe.recipe; }
 
 struct ElasticSchedule {
-  int ranks = 3;
+  int ranks = 3;      ///< of the job, with those that come later
+  int newcomers = 0;  ///< the last ranks: they come after the first step, where the others are all there
   TrainedRecipe recipe = {"", ""};
   Quorum quorum = Quorum::majority;
   std::uint64_t seed = 1;
@@ -39,6 +41,7 @@ struct ElasticOutcome {
   int undone_begun = 0;      ///< steps that survivors repeated
   int undone_completed = 0;  ///< of these, such as they had completed
   int checked_sums = 0;      ///< of is_exact: steps whose members all lived to tell what they had given
+  int joined = 0;            ///< newcomers that lived to the end as members
 };
 ElasticOutcome run(const ElasticSchedule& schedule);
 

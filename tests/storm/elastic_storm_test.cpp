@@ -64,6 +64,7 @@ void kill_at_every_message(int victim, const ElasticSchedule& calm, ElasticOutco
     sum.undone_begun += outcome.undone_begun;
     sum.undone_completed += outcome.undone_completed;
     sum.checked_sums += outcome.checked_sums;
+    sum.joined += outcome.joined;
     if (outcome.dead == 0) return;
   }
 }
@@ -82,6 +83,21 @@ TEST_P(ElasticStorm, every_rank_killed_at_every_message_leaves_the_others_as_if_
   if (GetParam().is_exact) {
     EXPECT_GT(sum.checked_sums, 30);
   }
+}
+
+// Of two old ranks and a newcomer, and of three and one: also while it is let in.
+TEST_P(ElasticStorm, every_rank_killed_at_every_message_while_a_newcomer_comes_leaves_one_model) {
+  ElasticOutcome sum;
+  for (const int ranks : {3, 4}) {
+    ElasticSchedule schedule = calm(ranks);
+    schedule.newcomers = 1;
+    if (!can_run(ranks - 1)) continue;
+    if (ranks == 3) schedule.quorum = Quorum::any;
+    for (int victim = 0; victim < ranks && !HasFatalFailure(); ++victim) kill_at_every_message(victim, schedule, sum);
+  }
+  EXPECT_GT(sum.dead, 30);
+  EXPECT_GT(sum.joined, 30);
+  EXPECT_GT(sum.undone_begun, 30);
 }
 
 TEST_P(ElasticStorm, of_random_schedules_leaves_the_others_as_if_ranks_had_left) {

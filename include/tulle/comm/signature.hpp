@@ -21,6 +21,7 @@ enum class OperationKind : std::uint8_t {
   reduce_scatter = 4,
   reduce = 5,
   broadcast = 6,
+  give_bytes = 7,
   probe = 8,
   barrier = 9,
   combine = 10,

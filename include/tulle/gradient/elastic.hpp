@@ -57,13 +57,17 @@ struct ElasticOptions {
   int most_tries = 3;
   /// Of the agreements. `patience_seconds` must be longer than ranks are apart, e.g. while one computes.
   AgreeOptions agree = {};
-  /// The ranks are others now: learning rates, shards of data. Called with the communicator that is used from here on.
+  /// The ranks are others now: learning rates, shards of data. Called before the next step, with the communicator that
+  /// is used from here on, which it may use; where it throws, that step has failed.
   std::function<void(Communicator&, const MembershipChange&)> on_change = {};
-  /// Every so many steps `grow` is called, on all ranks, between two steps; 0: never. Not for await_run_elastic().
+  /// When a multiple of so many steps is completed newcomers are looked for, on all ranks; 0: never.
   std::uint64_t grow_every = 0;
   /// Gives a communicator in which new ranks follow the old ones, or the one that it was given: e.g. admit() of
-  /// tulle/comm/admission.hpp. Where it throws the job goes on without newcomers.
+  /// tulle/comm/admission.hpp. Where it throws an Error the job goes on without newcomers. For run_elastic().
   std::function<Communicator(Communicator&)> grow = {};
+  /// The same for await_run_elastic(). REQUIRES: what it gives is on the engine of what it was given, such as a larger
+  /// communicator that newcomers were part of all the time.
+  std::function<Task<Communicator>(Communicator&)> await_grow = {};
 };
 
 struct ElasticReport {
@@ -96,6 +100,9 @@ Task<ElasticReport> await_run_elastic(Communicator& communicator, ElasticOptions
 /// sizes.
 Synchronizer join_elastic(Communicator grown, std::vector<Parameter> parameters, const Recipe& recipe,
                           const SynchronizerOptions& options, std::span<const std::span<std::byte>> arrays);
+/// REQUIRES: what `arrays` points to stays until it is over.
+Task<Synchronizer> await_join_elastic(Communicator grown, std::vector<Parameter> parameters, Recipe recipe,
+                                      SynchronizerOptions options, std::span<const std::span<std::byte>> arrays);
 
 }  // namespace tulle::gradient
 #pragma GCC visibility pop

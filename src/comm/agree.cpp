@@ -79,6 +79,10 @@ bool is_over(const AgreementNode& node) { return node.decision() != nullptr || n
     throw Error(ErrorKind::excluded,
                 fmt::format("agreement {}: the others have gone on without this rank", node.number_of_call()));
   }
+  if (node.is_hopeless() && options.quorum == Quorum::any) {
+    throw Error(ErrorKind::excluded, fmt::format("agreement {}: {}, and Quorum::any takes none but the dead for gone",
+                                                 node.number_of_call(), node.describe_doubted()));
+  }
   if (node.is_hopeless()) {
     throw Error(ErrorKind::excluded,
                 fmt::format("{}: with Quorum::any it would go on, at the risk that others do so too",
@@ -100,16 +104,12 @@ Task<> run_agreement(Operation& operation, Engine& engine, std::shared_ptr<Conte
 AgreementState::AgreementState(const Context& context, Engine& its_engine)
     : engine(its_engine), size(context.size()), node(context.rank, context.size(), sender(context, its_engine)) {}
 
-// Whoever heard of an offer and not of what became of it may still make a communicator of that name.
-AgreementState::~AgreementState() {
-  if (offered) offered->use();
-}
-
 void AgreementState::take(int from, std::span<const Buffer> segments) {
   node.take(from, decode_agreement_message(segments, size), engine.transport().now());
 }
 
 void AgreementState::lose(int peer) { node.lose(peer, engine.transport().now()); }
+void AgreementState::doubt(int peer) { node.doubt(peer, engine.transport().now()); }
 
 AgreementState& agreement_of(Context& context, Engine& engine) {
   if (!context.agreement) context.agreement = std::make_shared<AgreementState>(context, engine);

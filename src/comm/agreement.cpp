@@ -55,6 +55,8 @@ bool AgreementNode::has_answers() const {
 }
 
 bool AgreementNode::is_hopeless() const {
+  const auto is_doubted = [this](int member) { return doubted_.contains(member); };
+  if (call_->quorum == Quorum::any && std::ranges::any_of(members_, is_doubted)) return number_of_call_ == number_;
   const auto left = std::ranges::count_if(members_, [this](int member) { return !gone_.contains(member); });
   return number_of_call_ == number_ && static_cast<std::size_t>(left) < quorum();
 }
@@ -133,6 +135,12 @@ void AgreementNode::suspect_who_is_silent() {
 
 void AgreementNode::lose(int peer, double now) {
   gone_.insert(peer);
+  doubted_.erase(peer);
+  advance(now);
+}
+
+void AgreementNode::doubt(int peer, double now) {
+  if (gone_.insert(peer).second) doubted_.insert(peer);
   advance(now);
 }
 
@@ -221,11 +229,8 @@ void AgreementNode::take_reject(const AgreementMessage& reject, double now) {
 
 // Every call ends at once where there is nothing to do, so that it may follow whatever has changed.
 void AgreementNode::advance(double now) {
-  if (!takes_part()) return;
-  if (leader() != rank_) {
-    phase_ = Phase::idle;
-    return;
-  }
+  if (!takes_part() || is_hopeless()) return;
+  if (phase_ == Phase::idle && leader() != rank_) return;
   if (phase_ == Phase::idle && now >= backs_off_until_ && joined_count() >= quorum() &&
       all_present([this](int member) { return has_joined(member); })) {
     open_ballot(now);
@@ -363,6 +368,10 @@ std::string AgreementNode::describe_waiting() const {
   if (missing.empty()) return "its messages are not answered by enough ranks";
   return missing.size() == 1 ? fmt::format("rank {} has not come", missing.front())
                              : fmt::format("ranks {} have not come", fmt::join(missing, ", "));
+}
+
+std::string AgreementNode::describe_doubted() const {
+  return fmt::format("what rank {} sends is not understood", *doubted_.begin());
 }
 
 std::string AgreementNode::describe_members_left() const {

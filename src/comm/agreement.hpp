@@ -14,7 +14,8 @@
 //   decide    the leader tells everybody. Who hears it passes it on once, so that the leader may die.
 //
 // Both rounds need the answers of all who are present, and of a *quorum*. Where the leader falls silent the next one
-// opens a later ballot. Where two ranks take themselves for the leader, the later ballot wins, and the other one waits.
+// opens a later ballot, and goes on with it also when it hears of the leader: that may answer and never call. Where two
+// ranks take themselves for the leader, the later ballot wins, and the other one waits.
 //
 // Why two ranks cannot decide differently (this is Paxos, with members that change by what it decides):
 // 1. Whoever takes part in number n knows the decision of n - 1, so that all have the same members and the same idea of
@@ -25,7 +26,8 @@
 //    accepted later than b, and it proposes the same. By induction all ballots after b propose what b decided.
 // 3. A ballot has one proposal, because it has one leader, who proposes once.
 // With Quorum::any the two quorums share a rank for another reason: each holds all who are not gone. That is true only
-// while nobody is taken for gone who lives, and therefore nobody is suspected there.
+// while nobody is taken for gone who lives, and therefore nobody is suspected there, and nobody decides while somebody
+// is gone for another reason than death.
 //
 // Messages may be lost, late, doubled and out of order. A member that waits says again what it has said.
 #pragma once
@@ -70,7 +72,8 @@ class AgreementNode {
   void go_on() { number_of_call_ += 1; }
   /// True where no answer will ever come: this rank was left out before, or the others have forgotten.
   bool is_lost() const;
-  /// True where fewer members than a quorum are left. REQUIRES: in a call.
+  /// True where fewer members than a quorum are left, or where the quorum has to hold all the living and a member may
+  /// live that is not understood. REQUIRES: in a call.
   bool is_hopeless() const;
   /// Looks at the clock; to be called at next_tick(). REQUIRES: in a call.
   void tick(double now);
@@ -78,12 +81,15 @@ class AgreementNode {
 
   std::string describe_waiting() const;
   std::string describe_members_left() const;
+  std::string describe_doubted() const;
 
   // ---------------------------------------------------------------- what arrives, whether in a call or not
 
   void take(int from, const AgreementMessage& message, double now);
-  /// The transport says that it cannot be reached any more.
+  /// The transport says that it is dead.
   void lose(int peer, double now);
+  /// What it sends is not understood, so that it cannot be reached any more; but it may live.
+  void doubt(int peer, double now);
   bool is_gone(int peer) const { return gone_.contains(peer); }
 
  private:
@@ -132,6 +138,7 @@ class AgreementNode {
   std::vector<int> members_;
   std::map<std::uint32_t, Proposal> decided_;  ///< the last few
   std::set<int> gone_;
+  std::set<int> doubted_;  ///< of those that are gone
   std::set<int> suspected_;
   std::vector<std::pair<int, AgreementMessage>> later_;  ///< of agreements that are not begun here
 

@@ -16,13 +16,13 @@ namespace tulle {
 
 struct AgreementState {
   AgreementState(const Context& context, Engine& engine);
-  ~AgreementState();
   AgreementState(const AgreementState&) = delete;
   AgreementState& operator=(const AgreementState&) = delete;
 
   /// Throws bad_message.
   void take(int from, std::span<const Buffer> segments);
   void lose(int peer);
+  void doubt(int peer);
 
   Engine& engine;
   const int size;

@@ -77,7 +77,7 @@ Task<> agree_on_split(Operation& operation, Engine& engine, const Context& paren
   }
   std::ranges::sort(members, {}, [](const Member& member) { return std::pair(member.membership.key, member.rank); });
   const std::shared_ptr<Context> context = make_context(parent, members);
-  if (context->id == reserved.id()) reserved.use();
+  context->id == reserved.id() ? reserved.use() : reserved.give_back();
   engine.add_context(context);
   *result = context;
 }

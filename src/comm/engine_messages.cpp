@@ -205,7 +205,8 @@ void Engine::fail_peer(int source, ErrorKind kind, const std::string& reason) {
     if (!context->has(source)) continue;
     break_context(*context, error);
     const int from = context->rank_of_world[static_cast<std::size_t>(source)];
-    agreement_of(*context, *this).lose(from);
+    AgreementState& agreement = agreement_of(*context, *this);
+    kind == ErrorKind::peer_failed ? agreement.lose(from) : agreement.doubt(from);
     if (context->peer_policy == PeerPolicy::tells) tell_ports(*context, from, error);
   }
 }

@@ -58,7 +58,7 @@ Task<> run_shrink(Operation& operation, Engine& engine, std::shared_ptr<Context>
   const Agreement agreement = co_await agreeing;
   const std::shared_ptr<Context> context = derive_context(*parent, name_of(agreement, *parent), agreement.survivors);
   context->epoch = agreement.epoch;
-  if (context->id == state.offered->id()) state.offered->use();
+  context->id == state.offered->id() ? state.offered->use() : state.offered->give_back();
   state.offered.reset();
   engine.add_context(context);
   tell_who_is_gone(engine, state, agreement, context);

@@ -176,7 +176,9 @@ void ElasticRun::count(const MembershipChange& change, const std::exception_ptr&
 }
 
 void ElasticRun::tell_changes() {
-  for (const MembershipChange& change : std::exchange(untold_, {})) {
+  while (!untold_.empty()) {
+    const MembershipChange change = std::move(untold_.front());
+    untold_.erase(untold_.begin());
     if (options_.on_change) options_.on_change(communicator_, change);
   }
 }

@@ -3,10 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
+#include <set>
 #include <string>
 
 #include "comm/agreement.hpp"
+#include "tulle/comm/control.hpp"
 #include "tulle/comm/datagram.hpp"
 #include "tulle/comm/sim.hpp"
 #include "tulle/comm/threads.hpp"
@@ -101,6 +104,52 @@ TEST(Agree, goes_on_without_who_fell_silent) {
     EXPECT_EQ(answers.returned(), 3) << answers.errors[2];
     EXPECT_LT(answers.seconds, kDeadline);
   }
+}
+
+// It answers whatever it is asked, because its engine makes progress, but it has something else to do.
+TEST(Agree, goes_on_without_a_rank_that_answers_and_does_not_call) {
+  for (const int idle : {0, 1, 3}) {
+    SimWorld world({.ranks = 4});
+    int agreed = 0;
+    world.run([&](Communicator& communicator) -> Task<> {
+      if (communicator.rank() == idle) {
+        DatagramPort port(communicator);
+        auto waiting = port.receive_within(20);
+        co_await waiting;
+        co_return;
+      }
+      auto agreeing = iagree(communicator, 7, {.deadline_seconds = 10, .patience_seconds = 0.5});
+      const Agreement agreement = co_await agreeing;
+      EXPECT_EQ(agreement.survivors.size(), 3u);
+      agreed += 1;
+    });
+    EXPECT_EQ(agreed, 3) << "rank " << idle << " is idle";
+  }
+}
+
+// Nobody is dead. Who cannot understand another must not take it for dead, or both would decide alone.
+TEST(Agree, with_any_never_gives_two_answers_where_bits_flip) {
+  int excluded = 0;
+  for (std::uint64_t seed = 1; seed <= 150; ++seed) {
+    const int ranks = 2 + static_cast<int>(seed % 3);
+    SimWorld world({.ranks = ranks, .seed = seed, .faults = {.corrupt = 0.05}});
+    std::set<std::vector<int>> answers;
+    const auto errors = world.try_run([&](Communicator& communicator) -> Task<> {
+      try {
+        for (int i = 0; i < 5; ++i) {
+          auto meeting = ibarrier(communicator);
+          co_await meeting;
+        }
+      } catch (const Error&) {
+      }
+      auto agreeing = iagree(communicator, 1, {.deadline_seconds = 1, .quorum = Quorum::any});
+      const Agreement agreement = co_await agreeing;
+      answers.insert(agreement.survivors);
+    });
+    ASSERT_LE(answers.size(), 1u) << "seed " << seed;
+    excluded += static_cast<int>(std::ranges::count_if(errors, [](const auto& error) { return error != nullptr; }));
+  }
+  EXPECT_GT(excluded, 5);
 }
 
 TEST(Agree, of_fewer_than_a_majority_throws_at_once_and_any_goes_on) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
 
 #include "comm/loopback.hpp"
@@ -63,6 +64,34 @@ TEST(Shrink, renumbers_the_survivors_in_order_and_they_go_on) {
   });
   EXPECT_EQ(gone_on, 4);
   for (const std::size_t rank : {0u, 2u, 3u, 4u}) EXPECT_EQ(describe(errors[rank]), "");
+}
+
+// A rank that fails in a split does not know which communicators others have made of the id that it had offered: it
+// must not use that again for one of its own.
+TEST(Shrink, after_a_death_in_a_split_leaves_nobody_out_who_lives) {
+  for (int ranks = 3; ranks <= 7; ++ranks) {
+    for (int victim = 0; victim < ranks; ++victim) {
+      for (std::uint64_t messages = 0; messages < 12; ++messages) {
+        SimWorld world({.ranks = ranks, .seed = 1 + messages, .faults = {.deaths = {{victim, messages, 1e-5}}}});
+        const auto errors = world.try_run([](Communicator& communicator) -> Task<> {
+          const bool is_end = communicator.rank() == 0 || communicator.rank() + 1 == communicator.size();
+          std::optional<Communicator> part;
+          try {
+            auto splitting = communicator.isplit(is_end ? 0 : 1);
+            part = co_await splitting;
+          } catch (const Error&) {
+          }
+          auto shrinking = ishrink(communicator, kWithDeadline);
+          co_await shrinking;
+        });
+        for (int rank = 0; rank < ranks && world.is_dead(victim); ++rank) {
+          if (rank == victim) continue;
+          ASSERT_EQ(describe(errors[static_cast<std::size_t>(rank)]), "")
+              << ranks << " ranks, rank " << victim << " dies after " << messages << " messages";
+        }
+      }
+    }
+  }
 }
 
 // Nobody has failed, and the others sit in a collective that cannot end: shrinking calls them.

@@ -160,7 +160,7 @@ Task<> live(const ElasticSchedule& schedule, Communicator& whole, Life& life) {
     if (change.joined > 0) life.grown_at = change.step;
   };
   if (schedule.newcomers > 0) {
-    options.grow_every = 1;
+    options.grow_every = schedule.grow_every;
     options.await_grow = [&](Communicator& members) -> Task<Communicator> {
       co_return members.context() == first.context() ? whole : members;
     };
@@ -401,9 +401,14 @@ ElasticSchedule random_elastic_schedule(std::uint64_t number, const TrainedRecip
   Philox random(number);
   ElasticSchedule schedule{
       .ranks = 2 + static_cast<int>(random.below(6)), .recipe = recipe, .seed = number, .faults = {}};
-  if (schedule.ranks == 2 || random.below(2) == 0) schedule.quorum = Quorum::any;
+  if (schedule.ranks > 2 && random.below(3) == 0) {
+    schedule.newcomers = 1;
+    schedule.grow_every = 1 + random.below(2);
+  }
+  const int old = schedule.ranks - schedule.newcomers;
+  if (old == 2 || random.below(2) == 0) schedule.quorum = Quorum::any;
   if (random.below(2) == 0) schedule.faults.max_delay_seconds = random.below(2) == 0 ? 1e-5 : 1e-3;
-  const int most = schedule.quorum == Quorum::any ? schedule.ranks - 1 : (schedule.ranks - 1) / 2;
+  const int most = schedule.quorum == Quorum::any ? old - 1 : (old - 1) / 2;
   constexpr double kLate[] = {0, 1e-5, 1e-3};
   for (int deaths = 1 + static_cast<int>(random.below(static_cast<std::uint64_t>(most))); deaths > 0; --deaths) {
     schedule.faults.deaths.push_back(

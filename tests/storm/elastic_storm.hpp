@@ -23,7 +23,8 @@ inline void PrintTo(const TrainedRecipe& recipe, std::ostream* out) { *out << re
 
 struct ElasticSchedule {
   int ranks = 3;      ///< of the job, with those that come later
-  int newcomers = 0;  ///< the last ranks: they come after the first step, where the others are all there
+  int newcomers = 0;  ///< the last ranks: they come where the others are all there
+  std::uint64_t grow_every = 1;
   TrainedRecipe recipe = {"", ""};
   Quorum quorum = Quorum::majority;
   std::uint64_t seed = 1;

@@ -28,6 +28,16 @@ constexpr TrainedRecipe kRecipes[] = {
     {"outer", "dense|outer:nesterov"},
     {"energy", "topk:10%|dense_below:20|energy:0.7"},
     {"adaptive", "adaptive:topk:10%|dense_below:20"},
+    {"fp16", "fp16"},
+    {"qsgd", "qsgd:4"},
+    {"int8", "int8"},
+    {"dgc", "dgc:10%|dense_below:20"},
+    {"gtopk_integers", "gtopk:15%|dense_below:20|aggregate:sum", true},
+    {"one_bit", "one_bit|dense_below:20"},
+    {"three_value_stochastic", "three_value_stochastic|dense_below:20"},
+    {"sparse5", "sparse5|dense_below:20"},
+    {"sparseloco", "sparseloco:1|keep:4|bucket:16|dense_below:20"},
+    {"warm_up", "topk:10%|dense_below:20|warm_up:dense|warm_up_steps:2"},
 };
 
 class ElasticStorm : public ::testing::TestWithParam<TrainedRecipe> {
@@ -91,20 +101,20 @@ TEST_P(ElasticStorm, every_rank_killed_at_every_message_while_a_newcomer_comes_l
   for (const int ranks : {3, 4}) {
     ElasticSchedule schedule = calm(ranks);
     schedule.newcomers = 1;
-    if (!can_run(ranks - 1)) continue;
+    if (!can_run(ranks - 1) || (kIsSlow && ranks > 3)) continue;
     if (ranks == 3) schedule.quorum = Quorum::any;
     for (int victim = 0; victim < ranks && !HasFatalFailure(); ++victim) kill_at_every_message(victim, schedule, sum);
   }
   EXPECT_GT(sum.dead, 30);
-  EXPECT_GT(sum.joined, 30);
-  EXPECT_GT(sum.undone_begun, 30);
+  EXPECT_GT(sum.joined, 15);
+  EXPECT_GT(sum.undone_begun, 15);
 }
 
 TEST_P(ElasticStorm, of_random_schedules_leaves_the_others_as_if_ranks_had_left) {
   int dead = 0;
   for (std::uint64_t number = 1; number <= (kIsSlow ? 20 : 300); ++number) {
     const ElasticSchedule schedule = random_elastic_schedule(number, GetParam());
-    if (!can_run(schedule.ranks)) continue;
+    if (!can_run(schedule.ranks - schedule.newcomers)) continue;
     const ElasticOutcome outcome = run(schedule);
     ASSERT_EQ(outcome.complaint, "") << "schedule " << number << ": " << describe(schedule);
     dead += outcome.dead;

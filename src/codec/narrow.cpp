@@ -1,6 +1,8 @@
-// f32, f16 and bf16: each value rounded to the nearest of that type, ties to even. NaN and infinity travel; what is too
-// large for f16 becomes infinity. No parameters, 4 or 2 bytes a value.
+// f32, f16 and bf16: each value rounded to the nearest of that type, ties to even. NaN and infinity travel; what is
+// finite and too large for f16 becomes its largest value, 65504, so that no sum is infinite which was not before. No
+// parameters, 4 or 2 bytes a value.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "codec/value_codings.hpp"
@@ -16,9 +18,21 @@ Buffer encode_f32(const ValueCodec&, std::span<const float> values, const Roundi
   return Buffer::copy_of(std::as_bytes(values));
 }
 
+namespace {
+
+void narrow(const float* values, Half* halves, std::size_t count) {
+  constexpr float kLargest = 65504;
+  if (narrow_to_halves(values, halves, count) == 0) return;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (std::isfinite(values[i])) halves[i] = Half(std::clamp(values[i], -kLargest, kLargest));
+  }
+}
+
+}  // namespace
+
 Buffer encode_f16(const ValueCodec&, std::span<const float> values, const RoundingKey&) {
   Buffer buffer = Buffer::allocate(values.size() * sizeof(Half));
-  narrow_to_halves(values.data(), buffer.as_mutable<Half>().data(), values.size());
+  narrow(values.data(), buffer.as_mutable<Half>().data(), values.size());
   return buffer;
 }
 
@@ -28,7 +42,7 @@ Buffer recode_f16(const ValueCodec&, std::span<const float> values, const Roundi
   const ArrayWriter writer = writer_of_decoded(values, decoded);
   for (std::size_t i = 0; i < values.size(); i += kDecodedTile) {
     const std::size_t count = std::min(kDecodedTile, values.size() - i);
-    narrow_to_halves(&values[i], halves + i, count);
+    narrow(&values[i], halves + i, count);
     write_decoded(writer, decoded + i, count, [&](float* to) { widen_halves(halves + i, to, count); });
   }
   return buffer;

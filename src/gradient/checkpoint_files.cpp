@@ -101,6 +101,28 @@ std::vector<int> jobs_at(const std::string& path) {
   return jobs;
 }
 
+constexpr int kOneForAll = 0;
+
+// A job that went on with another number of ranks has left the files of both: those with the most steps count. Gives
+// the number of ranks, or kOneForAll.
+int newest_job(const std::string& path, std::vector<int> jobs, bool is_one) {
+  if (is_one) jobs.push_back(kOneForAll);
+  if (jobs.size() == 1) return jobs.front();
+  int newest = 0;
+  std::optional<std::uint64_t> most;
+  bool is_clear = true;
+  for (const int ranks : jobs) {
+    const std::string first = ranks == kOneForAll ? path : path_of_rank(path, 0, ranks);
+    const std::uint64_t steps = decode_state(read_all(first).front()).steps;
+    is_clear = !most || steps != *most;
+    if (most && steps <= *most) continue;
+    most = steps;
+    newest = ranks;
+  }
+  if (!is_clear) refuse(path, "there are checkpoints of several jobs with as many steps; leave one");
+  return newest;
+}
+
 }  // namespace
 
 std::string path_of_rank(const std::string& path, int rank, int ranks) {
@@ -160,12 +182,12 @@ std::vector<Buffer> read_states(const std::string& path, int rank, int ranks) {
     if (std::filesystem::is_regular_file(own)) return read_all(own);
     refuse(path, "there is no such checkpoint");
   }
-  if (jobs.size() + (is_one ? 1 : 0) > 1) refuse(path, "there are checkpoints of several jobs; leave one");
-  if (is_one) return read_all(path);
-  if (jobs.front() == ranks) return read_all(path_of_rank(path, rank, ranks));
+  const int job = newest_job(path, jobs, is_one);
+  if (job == kOneForAll) return read_all(path);
+  if (job == ranks) return read_all(path_of_rank(path, rank, ranks));
   std::vector<Buffer> states;
-  for (int old = 0; old < jobs.front(); ++old) {
-    for (Buffer& state : read_all(path_of_rank(path, old, jobs.front()))) states.push_back(std::move(state));
+  for (int old = 0; old < job; ++old) {
+    for (Buffer& state : read_all(path_of_rank(path, old, job))) states.push_back(std::move(state));
   }
   return states;
 }

@@ -38,10 +38,6 @@ Task<> Pipeline::await_exchange() {
   stats_.decode_seconds = counts.decode_seconds;
 }
 
-bool Pipeline::can_advance() const { return will_advance() && low_rank_->can_advance(); }
-
-Task<> Pipeline::advance() { return low_rank_->advance(); }
-
 Task<Delivery> Pipeline::end_exchange() {
   if (!is_in_flight_) {
     throw Error(ErrorKind::bad_input, fmt::format("{} was neither started nor skipped", parameter_.name));
@@ -106,6 +102,7 @@ Delivery Pipeline::deliver() {
   }
   Delivery delivery{.sum = aggregated(), .divisor = divisor()};
   if (common_.options.non_finite == NonFinitePolicy::skip && has_non_finite(delivery.sum)) {
+    is_void_ = true;
     return void_delivery();
   }
   stats_.delivered = delivery.sum.nnz();
@@ -130,7 +127,8 @@ Delivery Pipeline::void_delivery() {
 // Replicas that were given the same updates have the same checksum, whatever happened to them in between.
 void Pipeline::note_checksum(const AnyStream& sum) {
   if (common_.options.replica_check_every == 0) return;
-  const std::uint32_t before = checksums_[delivered_steps_ % 2];
+  std::uint32_t before = checksums_[delivered_steps_ % 2];
+  if (!outer_.empty()) before = crc32c(std::as_bytes(outer_), before);  // which is a part of the update
   delivered_steps_ += 1;
   checksums_[delivered_steps_ % 2] = crc32c(sum.values_buffer().bytes(), crc32c(sum.indices_buffer().bytes(), before));
 }

@@ -80,10 +80,17 @@ void FusedGroup::arrive(std::size_t member, Sends sends) {
 void FusedGroup::start_sums() {
   here_ = 0;
   lay_out();
-  if (all_.members > 0) all_.request = iallreduce(channel_, all_values(), all_.options, &all_.algorithm);
-  if (selected_.members > 0) {
-    selected_.options.density = expected_density();
-    selected_.request = iallreduce(channel_, joined_selections(), selected_.options, &selected_.algorithm);
+  try {
+    if (all_.members > 0) all_.request = iallreduce(channel_, all_values(), all_.options, &all_.algorithm);
+    if (selected_.members > 0) {
+      selected_.options.density = expected_density();
+      selected_.request = iallreduce(channel_, joined_selections(), selected_.options, &selected_.algorithm);
+    }
+  } catch (...) {  // which the last member is told now, and the others when they finish
+    for (Sum* const sum : {&all_, &selected_}) {
+      if (!sum->request.valid()) sum->error = std::current_exception();
+    }
+    throw;
   }
 }
 
@@ -92,6 +99,7 @@ void FusedGroup::lay_out() {
   for (Sum* const sum : {&all_, &selected_}) {
     sum->size = sum->members = 0;
     sum->error = nullptr;
+    sum->result = {};
   }
   for (Member& member : members_) {
     member.is_here = false;
@@ -147,9 +155,10 @@ double FusedGroup::expected_density() const {
   return selected_.size == 0 ? 0 : std::min(1.0, values / static_cast<double>(selected_.size));
 }
 
-bool FusedGroup::test() {
-  const auto is_over = [](Sum& sum) { return !sum.request.valid() || sum.request.test(); };
-  return here_ == 0 && is_over(all_) && is_over(selected_);
+bool FusedGroup::test(std::size_t member) {
+  if (members_[member].is_here) return false;
+  Sum& sum = sum_for(members_[member].sends);
+  return !sum.request.valid() || sum.request.test();
 }
 
 // A member that is here waits for others; one that is not is part of a sum that has started.

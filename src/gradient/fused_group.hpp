@@ -41,7 +41,8 @@ class FusedGroup {
   void contribute_selection(std::size_t member, AnyStream selection, const CallOptions& options);
   /// The member travels by itself in this step.
   void stay_away(std::size_t member);
-  bool test();
+  /// Makes some progress. True when sum_of() would not wait.
+  bool test(std::size_t member);
   /// Throws bad_input naming a member that was not started, where `member` would wait for it for ever.
   void require_started(std::size_t member) const;
   /// The member's part of its sum, good until the member contributes again. Throws the exchange's error, to each

@@ -26,10 +26,20 @@ void LowRankExchange::start(std::span<const float> matrix, const CallOptions& op
   std::ranges::fill(left_, 0.0f);
   if (!matrix_.empty()) multiply(matrix_, shape_, right_, left_);
   request_ = sum(left_, left_algorithm_);
-  phase_ = Phase::left;
+  turn_ = start_turn();
 }
 
-Task<> LowRankExchange::end_left() {
+// An operation without messages: the engine drives it, and who drops it knows that it has ended.
+Request<void> LowRankExchange::start_turn() {
+  OperationSettings settings{.signature = {}, .deadline_seconds = options_.deadline_seconds, .borrows = true};
+  settings.signature.algorithm_name = "low_rank";
+  settings.signature.dimension = right_.size();
+  auto result = std::make_shared<std::optional<std::optional<Error>>>();
+  auto operation = channel_.start(settings, [&](Operation&) { return turn(result); });
+  return {channel_.engine(), std::move(operation), std::move(result)};
+}
+
+Task<> LowRankExchange::turn(std::shared_ptr<std::optional<std::optional<Error>>> result) {
   const Outcome outcome = co_await request_;
   count(outcome.counts);
   write_dense(outcome.stream, 1, left_);
@@ -37,21 +47,20 @@ Task<> LowRankExchange::end_left() {
   std::ranges::fill(right_, 0.0f);
   if (!matrix_.empty()) multiply_transposed(matrix_, shape_, left_, right_);
   request_ = sum(right_, right_algorithm_);
-  phase_ = Phase::right;
+  result->emplace();
 }
 
 Task<> LowRankExchange::finish() {
-  if (phase_ == Phase::left) {
-    Task<> ending = end_left();
-    co_await ending;
-  }
+  co_await turn_;
   const Outcome outcome = co_await request_;
   count(outcome.counts);
   write_dense(outcome.stream, static_cast<float>(channel_.size()), right_);
-  phase_ = Phase::idle;
 }
 
-bool LowRankExchange::test() { return phase_ == Phase::idle || (phase_ == Phase::right && request_.test()); }
+bool LowRankExchange::test() {
+  if (turn_.valid() && !turn_.test()) return false;
+  return !request_.valid() || request_.test();
+}
 
 void LowRankExchange::count(const Counts& counts) {
   counts_.bytes_sent += counts.bytes_sent;
@@ -59,9 +68,9 @@ void LowRankExchange::count(const Counts& counts) {
 }
 
 Task<> LowRankExchange::abandon() {
-  Task<> exchange = outlast(request_);
+  Task<> turning = outlast(turn_), exchange = outlast(request_);
+  co_await turning;
   co_await exchange;
-  phase_ = Phase::idle;
 }
 
 void LowRankExchange::move_to(const Communicator& channel) {

@@ -5,10 +5,15 @@
 // then the best that r columns can say about the mean of all M, the same bits on every rank, and each rank subtracts it
 // from its own M.
 //
+// The second sum starts by itself when the first is over, on whichever thread drives the engine: a rank that finishes
+// another parameter first still takes part in it.
+//
 //   data   two dense sums of r·rows and r·columns values
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 
 #include "gradient/low_rank.hpp"
@@ -20,14 +25,11 @@ class LowRankExchange {
  public:
   LowRankExchange(const Communicator& channel, MatrixShape shape, std::size_t rank, std::uint64_t seed);
 
-  /// Starts the first sum. An empty matrix contributes nothing. The matrix must stay as it is until finish() is over.
+  /// Starts the sums. An empty matrix contributes nothing. The matrix must stay as it is until finish() is over.
   void start(std::span<const float> matrix, const CallOptions& options);
-  bool is_in_first_sum() const { return phase_ == Phase::left; }
-  bool can_advance() const { return is_in_first_sum() && request_.operation().is_finished(); }
-  /// Starts the second sum, so that it need not wait for finish(). REQUIRES: can_advance().
-  Task<> advance() { return end_left(); }
   /// Ends with both sums.
   Task<> finish();
+  /// Makes some progress. True when finish() would not wait.
   bool test();
   /// Ends what is in flight and drops what it gives. REQUIRES: its communicator is broken.
   Task<> abandon();
@@ -42,10 +44,10 @@ class LowRankExchange {
   const Counts& counts() const { return counts_; }
 
  private:
-  enum class Phase { idle, left, right };
   Request<Outcome> sum(std::span<const float> factor, AlgorithmState& state);
   void count(const Counts& counts);
-  Task<> end_left();
+  Request<void> start_turn();
+  Task<> turn(std::shared_ptr<std::optional<std::optional<Error>>> result);
 
   Communicator channel_;
   MatrixShape shape_;
@@ -53,10 +55,10 @@ class LowRankExchange {
   PoolVector<float> left_, right_;
   std::span<const float> matrix_;
   CallOptions options_;
-  Phase phase_ = Phase::idle;
   Counts counts_;
   AlgorithmState left_algorithm_, right_algorithm_;
-  Request<Outcome> request_;  ///< goes first: it uses the factors
+  Request<Outcome> request_;  ///< the turn's until that is over; goes before the factors, which it uses
+  Request<void> turn_;        ///< ends the first sum and starts the second; goes first
 };
 
 }  // namespace tulle::gradient

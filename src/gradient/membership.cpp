@@ -88,7 +88,6 @@ void Synchronizer::State::roll_back(std::uint64_t completed_steps) {
   finished = 0;
   residual_squares = 0;
   is_begun.assign(is_begun.size(), false);
-  advancing.clear();
 }
 
 void Synchronizer::State::move_to(Communicator next) {
@@ -106,10 +105,9 @@ void Synchronizer::State::move_to(Communicator next) {
   decisions->move_to(communicator.channel(end_channel - 2));
   known.clear();
   if (common.ranks <= ranks) return;
+  const double factor = pending_factor(common.recipe.aggregate, ranks, common.ranks);
   for (const auto& pipeline : pipelines) {
-    if (common.recipe.aggregate != Aggregate::sum) {
-      pipeline->scale_pending(static_cast<float>(common.ranks) / static_cast<float>(ranks));
-    }
+    if (factor != 1) pipeline->scale_pending(static_cast<float>(factor));
     pipeline->begin_anew();
   }
   decisions->begin_anew();

@@ -187,6 +187,11 @@ bool Pipeline::sends_lent(const Given& given) const {
   return given.lending == Lending::until_finished && copies_gradient() && route_ == Route::dense && !is_together_;
 }
 
+// Of each bucket, where the recipe keeps so many of so many.
+double Pipeline::kept_share() const {
+  return static_cast<double>(common_.recipe.keep) / static_cast<double>(common_.recipe.bucket);
+}
+
 SelectOptions Pipeline::select_options() const {
   const Recipe& recipe = common_.recipe;
   SelectOptions options{.density = density_now(),
@@ -195,16 +200,16 @@ SelectOptions Pipeline::select_options() const {
                         .seed = common_.options.seed,
                         .step = step_,
                         .threads = common_.options.threads};
-  if (recipe.keep > 0) options.k = recipe.keep;
+  if (recipe.keep > 0 && is_searched()) options.density = kept_share();
+  if (recipe.keep > 0 && !is_searched()) options.k = recipe.keep;
   if (is_quantized()) options.sign = step_ % 2 == 0 ? Sign::positive : Sign::negative;
   return options;
 }
 
 CallOptions Pipeline::call_options() const {
   const Recipe& recipe = common_.recipe;
-  const double kept = static_cast<double>(recipe.keep) / static_cast<double>(recipe.bucket);
   return {.algorithm = recipe.row,
-          .density = recipe.keep > 0 ? kept : density_now(),
+          .density = recipe.keep > 0 ? kept_share() : density_now(),
           .index_coding = recipe.indices,
           .value_coding = recipe.values,
           .coded_values = recipe.coded,
@@ -388,13 +393,25 @@ AnyStream Pipeline::select(const Accumulation& how, std::span<const float> gradi
     const auto select_now = [&] {
       return accumulate_and_select<float>(selector_now(), accumulator_, gradient, options).stream;
     };
-    taken_ = timed(stats_.select_seconds, select_now);
+    taken_ = timed(stats_.select_seconds, [&] { return told_to_all(select_now); });
     return taken_;
   }
   timed(stats_.accumulate_seconds, [&] { accumulate(how, gradient, weights, velocity_, accumulator_); });
   is_empty_ = false;
-  taken_ = timed(stats_.select_seconds, [&] { return select_from_accumulator(); });
+  taken_ = timed(stats_.select_seconds, [&] { return told_to_all([&] { return select_from_accumulator(); }); });
   return taken_;
+}
+
+// What a selector refuses, such as a residual that has overflowed, the others would not hear of.
+template <class Work>
+AnyStream Pipeline::told_to_all(Work work) {
+  try {
+    return work();
+  } catch (const Error& error) {
+    const Error told(error.kind(), fmt::format("{}: {}", parameter_.name, error.what()));
+    break_communicator(channel_, told);
+    throw told;
+  }
 }
 
 AnyStream Pipeline::select_from_accumulator() {
@@ -409,7 +426,8 @@ AnyStream Pipeline::select_from_accumulator() {
 // Nothing where too few values pass: then the accumulator is as it was.
 std::optional<AnyStream> Pipeline::select_by_old_threshold() {
   SelectOptions options = select_options();
-  const auto k = static_cast<std::uint64_t>(std::ceil(*options.density * static_cast<double>(parameter_.size)));
+  const double share = common_.recipe.keep > 0 ? kept_share() : *options.density;
+  const auto k = static_cast<std::uint64_t>(std::ceil(share * static_cast<double>(parameter_.size)));
   options.threshold = threshold_.threshold;
   options.cap = kMostSurvivors * k;
   Selection found = select_in_place<float>("threshold_filter", accumulator_, options);
@@ -425,6 +443,7 @@ void Pipeline::send(AnyStream contribution) {
   stats_.taken = contribution.nnz();
   stats_.exchange_begin_seconds = clock_seconds();
   try {
+    send_void_flag();
     if (is_together_ && route_ == Route::dense) {
       group_->contribute_all(member_, contribution, dense_options());
     } else if (is_together_) {
@@ -445,6 +464,7 @@ void Pipeline::send(AnyStream contribution) {
 
 void Pipeline::send_accumulator(Accumulator values) {
   stats_.exchange_begin_seconds = clock_seconds();
+  send_void_flag();
   request_ = iallreduce(channel_, values, call_options(), &learned_->sparse);
   note_sent();
 }
@@ -452,15 +472,19 @@ void Pipeline::send_accumulator(Accumulator values) {
 void Pipeline::send_factors(std::span<const float> matrix) {
   stats_.taken = matrix.size();
   stats_.exchange_begin_seconds = clock_seconds();
+  send_void_flag();
   low_rank_->start(matrix, dense_options());
   note_sent();
 }
 
+// Before the exchange, which may start sums of its own later on: ranks number what they start on a channel alike.
+void Pipeline::send_void_flag() {
+  if (!flags_void_steps()) return;
+  const double flag[] = {is_finite_ ? 0.0 : 1.0};
+  void_flag_ = icombine(channel_, flag, Op::max());
+}
+
 void Pipeline::note_sent() {
-  if (flags_void_steps()) {
-    const double flag[] = {is_finite_ ? 0.0 : 1.0};
-    void_flag_ = icombine(channel_, flag, Op::max());
-  }
   if (group_ != nullptr && !is_together_) group_->stay_away(member_);
   step_ += 1;
   is_in_flight_ = true;
@@ -468,7 +492,7 @@ void Pipeline::note_sent() {
 
 bool Pipeline::test() {
   if (void_flag_.valid() && !void_flag_.test()) return false;
-  if (is_together_) return group_->test();
+  if (is_together_) return group_->test(member_);
   if (route_ == Route::low_rank) return low_rank_->test();
   return (!request_.valid() || request_.test()) && (!gathering_.valid() || gathering_.test());
 }

@@ -121,11 +121,6 @@ class Pipeline {
   void start_phantom();
   void skip();
   bool test();
-  /// Goes on with an exchange of several phases whose next one can start. REQUIRES: can_advance().
-  Task<> advance();
-  bool can_advance() const;
-  /// Whether there is a phase left that advance() will start.
-  bool will_advance() const { return is_in_flight_ && route_ == Route::low_rank && low_rank_->is_in_first_sum(); }
   Task<Update> finish();
   /// Writes the update to all of `out`; false where the step was skipped.
   Task<bool> finish_into(std::span<float> out);
@@ -192,6 +187,7 @@ class Pipeline {
   bool sends_lent(const Given& given) const;
   double density_now() const;
   double settled_density() const;
+  double kept_share() const;
   SelectOptions select_options() const;
   CallOptions call_options() const;
   CallOptions dense_options() const;
@@ -210,11 +206,14 @@ class Pipeline {
   [[noreturn]] void refuse_together(std::uint64_t index);
   AnyStream select(const Accumulation& how, std::span<const float> gradient, std::span<const float> weights);
   AnyStream select_from_accumulator();
+  template <class Work>
+  AnyStream told_to_all(Work work);
   std::optional<AnyStream> select_by_old_threshold();
   void send_nothing();
   void send(AnyStream contribution);
   void send_accumulator(Accumulator values);
   void send_factors(std::span<const float> matrix);
+  void send_void_flag();
   void note_sent();
 
   Task<> await_exchange();

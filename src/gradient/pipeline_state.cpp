@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "gradient/pipeline.hpp"
 #include "tulle/base/error.hpp"
@@ -26,7 +27,7 @@ SavedParameter Pipeline::saved() const {
   SavedParameter saved{.name = parameter_.name,
                        .size = parameter_.size,
                        .step = step_,
-                       .threshold = threshold_.threshold,
+                       .threshold = std::isfinite(threshold_.threshold) ? threshold_.threshold : 0,
                        .threshold_age = threshold_.age,
                        .algorithm = save_state(learned_->sparse),
                        .dense_algorithm = save_state(learned_->dense)};

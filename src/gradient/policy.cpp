@@ -80,9 +80,10 @@ std::string size_text(double values) {
   return kilobytes < 1024 ? fmt::format("{:.0f} KB", kilobytes) : fmt::format("{:.1f} MB", kilobytes / 1024);
 }
 
-std::string boundary_text(std::uint64_t values, std::string_view none) {
+std::string boundary_text(std::uint64_t values) {
   constexpr std::uint64_t kBeyondAnyLayer = std::uint64_t{1} << 50;
-  return values == 0 || values > kBeyondAnyLayer ? std::string(none) : size_text(static_cast<double>(values));
+  if (values == 0) return "no size";
+  return values > kBeyondAnyLayer ? "every size" : size_text(static_cast<double>(values));
 }
 
 }  // namespace
@@ -90,6 +91,16 @@ std::string boundary_text(std::uint64_t values, std::string_view none) {
 bool travels_whole(const Recipe& recipe, const Parameter& parameter) {
   if (parameter.size < recipe.dense_below) return true;
   return recipe.small_roles_dense && (parameter.role == Role::small || parameter.role == Role::bias_or_norm);
+}
+
+double pending_factor(Aggregate aggregate, int old_ranks, int new_ranks) {
+  const double ratio = static_cast<double>(new_ranks) / old_ranks;
+  switch (aggregate) {
+    case Aggregate::sum: return 1;
+    case Aggregate::mean: return ratio;
+    case Aggregate::mean_of_senders: return std::min(1.0, ratio);
+  }
+  return ratio;
 }
 
 int usable_teams(int teams, int ranks) {
@@ -159,7 +170,8 @@ std::string text_of_plan(std::span<const PlanRow> rows, const Recipe& recipe, Bo
   if (recipe.dense_below == 0 && recipe.search_from == 0) return text;
   text += fmt::format("boundaries {}: dense below {}, searched from {}; RedSync at 3.5 GB/s: {} and {}\n",
                       boundaries == Boundaries::measured ? "measured here" : "of the recipe",
-                      boundary_text(recipe.dense_below, "nothing"), boundary_text(recipe.search_from, "nothing"),
+                      boundary_text(recipe.dense_below),
+                      recipe.search_from == 0 ? "no size" : boundary_text(recipe.search_from),
                       size_text(kRedsyncDenseBytes / sizeof(float)), size_text(kRedsyncSearchBytes / sizeof(float)));
   return text;
 }

@@ -19,6 +19,11 @@ struct LayerBoundaries {
 bool travels_whole(const Recipe& recipe, const Parameter& parameter);
 
 /// The teams that so many ranks can make: as many as wanted, or the largest number below that divides the ranks.
+/// What is pending is multiplied by this where another number of ranks goes on with it, so that as much is delivered as
+/// would have been: a mean is over more ranks or over fewer. A mean of senders is over those who hold something, who
+/// do not become more by newcomers.
+double pending_factor(Aggregate aggregate, int old_ranks, int new_ranks);
+
 int usable_teams(int teams, int ranks);
 
 /// Throws bad_input where the recipe selects nothing, so that there is nothing to decide.

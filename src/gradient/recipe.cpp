@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "collectives/index_choice.hpp"
 #include "gradient/recipe_fields.hpp"
 #include "tulle/base/error.hpp"
 #include "tulle/codec/registry.hpp"
@@ -202,8 +203,8 @@ void check_row(const Recipe& recipe) {
 }
 
 void check_exchange(const Recipe& recipe) {
-  if (recipe.exchange == Exchange::none && (selects(recipe) || codes(recipe))) {
-    refuse("exchange none sends nothing, so that there is nothing to select or to code");
+  if (recipe.exchange == Exchange::none && (selects(recipe) || codes(recipe) || recipe.row != kAuto)) {
+    refuse("exchange none sends nothing, so that there is nothing to select or to code, and no row");
   }
   if (recipe.exchange == Exchange::low_rank && (selects(recipe) || codes(recipe))) {
     refuse("exchange low_rank sums thin matrices as they are; it neither selects nor codes");
@@ -217,6 +218,7 @@ void check_exchange(const Recipe& recipe) {
   }
   if (recipe.teams > 1 && recipe.row != "spardl") refuse("teams are for spardl");
   check_row(recipe);
+  (void)IndexChoice(recipe.indices, Profile());  // which knows the name, or throws
 }
 
 void check_aggregate(const Recipe& recipe) {

@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
 
 #include "tulle/base/error.hpp"
+#include "tulle/codec/registry.hpp"
 #include "tulle/collectives/registry.hpp"
 
 namespace tulle::gradient {
@@ -105,7 +107,8 @@ void set_row(Recipe& recipe, std::string_view value) {
   for (const Algorithm& row : registry()) {
     if (row.name != value || row.kind != OperationKind::allreduce) continue;
     const bool selects = row.takes == Takes::accumulator;
-    recipe.exchange = selects ? Exchange::accumulator : Exchange::sum;
+    if (selects) recipe.exchange = Exchange::accumulator;
+    if (!selects && recipe.exchange == Exchange::accumulator) recipe.exchange = Exchange::sum;
     if (selects) recipe.selector = "none";
     if (selects) recipe.error_feedback = true;
   }
@@ -160,6 +163,25 @@ const std::array kFields = {
 };
 #undef TULLE_FIELD
 
+void set_no_feedback(Recipe& recipe, std::string_view value) {
+  bool is_off = true;
+  read("no_ef", value, is_off);
+  recipe.error_feedback = !is_off;
+}
+
+// An option of the coding that the recipe has so far. One that its coding does not read would be lost without a word.
+template <class T>
+void set_coding_option(Recipe& recipe, std::string_view name, std::string_view value, T& option) {
+  const auto row = std::ranges::find(value_codecs(), recipe.values.coding, &ValueCodecRow::coding);
+  const std::string_view options = row == value_codecs().end() ? std::string_view() : row->options;
+  if (options.find(name) == options.npos) {
+    throw Error(ErrorKind::bad_input,
+                fmt::format("recipe: {} is '{}', and {} has no such option; name the coding first, as in topk|qsgd:4",
+                            name, value, to_string(recipe.values.coding)));
+  }
+  read(name, value, option);
+}
+
 // Names that are shorter than the fields they set.
 struct ShortName {
   std::string_view name;
@@ -167,9 +189,11 @@ struct ShortName {
 };
 constexpr std::array kShortNames = {
     ShortName{"ef", [](Recipe& recipe, std::string_view value) { read("ef", value, recipe.error_feedback); }},
-    ShortName{"no_ef", [](Recipe& recipe, std::string_view) { recipe.error_feedback = false; }},
-    ShortName{"bits", [](Recipe& recipe, std::string_view value) { read("bits", value, recipe.values.bits); }},
-    ShortName{"s", [](Recipe& recipe, std::string_view value) { read("s", value, recipe.values.sparsity); }},
+    ShortName{"no_ef", set_no_feedback},
+    ShortName{"bits", [](Recipe& recipe,
+                         std::string_view value) { set_coding_option(recipe, "bits", value, recipe.values.bits); }},
+    ShortName{"s", [](Recipe& recipe,
+                      std::string_view value) { set_coding_option(recipe, "s", value, recipe.values.sparsity); }},
 };
 
 }  // namespace

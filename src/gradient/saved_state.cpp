@@ -43,7 +43,12 @@ std::string description_of(const SavedState& state) {
                  {"steps", state.steps},   {"local_steps", state.local_steps},
                  {"recipe", state.recipe}, {"parameters", parameters}};
   if (!state.decisions.empty()) object["decisions"] = state.decisions;
-  std::string text = object.dump();
+  std::string text;
+  try {
+    text = object.dump();
+  } catch (const Json::exception& error) {
+    refuse(fmt::format("its names cannot be written: {}", error.what()));
+  }
   text.resize(padded(text.size()), ' ');
   return text;
 }
@@ -127,9 +132,8 @@ std::vector<float> sum_of_array(std::span<const SavedState> old, const Reshard& 
     const std::span<const float> values = old[rank].parameters[parameter].arrays[array].values;
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
   }
-  if (!to.is_mean) return sum;
-  const double factor = static_cast<double>(to.ranks) / static_cast<double>(old.size());
-  for (float& value : sum) value = static_cast<float>(value * factor);
+  if (to.factor == 1) return sum;
+  for (float& value : sum) value = static_cast<float>(value * to.factor);
   return sum;
 }
 

@@ -58,7 +58,7 @@ std::uint64_t state_bytes(std::span<const std::byte> bytes);
 /// What a factor for sums of residuals is needed for.
 struct Reshard {
   std::uint64_t rank = 0, ranks = 1;
-  bool is_mean = true;  ///< of the aggregate: what is pending is then scaled by P'/P
+  double factor = 1;  ///< of what is pending
 };
 
 /// The state of a rank among another number of them: residuals and momenta are the sums of old ranks i with

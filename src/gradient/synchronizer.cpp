@@ -143,7 +143,6 @@ void Synchronizer::skip(ParameterId parameter) {
 
 void Synchronizer::State::note_started(ParameterId parameter) {
   is_begun[parameter] = true;
-  if (pipelines[parameter]->will_advance()) advancing.push_back(pipelines[parameter].get());
   decisions->after_start();
 }
 
@@ -161,8 +160,8 @@ bool Synchronizer::test(ParameterId parameter) { return state_->at(parameter).te
 Update Synchronizer::finish(ParameterId parameter) { return run_task(state_->communicator, await_finish(parameter)); }
 Task<Update> Synchronizer::await_finish(ParameterId parameter) {
   const double began = state_->decisions->before_finish();
-  Task<> others = state_->go_on();
-  co_await others;
+  Task<> checking = state_->check_replicas();
+  co_await checking;
   Task<Update> finishing = state_->at(parameter).finish();
   Update update = co_await finishing;
   state_->totals.add(state_->parameters[parameter], state_->at(parameter).stats());
@@ -179,8 +178,8 @@ bool Synchronizer::finish_into(ParameterId parameter, std::span<float> update) {
 }
 Task<bool> Synchronizer::await_finish_into(ParameterId parameter, std::span<float> update) {
   const double began = state_->decisions->before_finish();
-  Task<> others = state_->go_on();
-  co_await others;
+  Task<> checking = state_->check_replicas();
+  co_await checking;
   Task<bool> finishing = state_->at(parameter).finish_into(update);
   const bool is_applied = co_await finishing;
   state_->totals.add(state_->parameters[parameter], state_->at(parameter).stats());
@@ -192,18 +191,10 @@ Task<bool> Synchronizer::await_finish_into(ParameterId parameter, std::span<floa
   co_return is_applied;
 }
 
-Task<> Synchronizer::State::go_on() {
-  if (replica_check.valid() && replica_check_step < steps) {
-    const std::vector<double> largest = co_await replica_check;
-    compare_replicas(largest);
-  }
-  if (advancing.empty()) co_return;
-  for (Pipeline* const pipeline : advancing) {
-    if (!pipeline->can_advance()) continue;
-    Task<> next_phase = pipeline->advance();
-    co_await next_phase;
-  }
-  std::erase_if(advancing, [](const Pipeline* pipeline) { return !pipeline->will_advance(); });
+Task<> Synchronizer::State::check_replicas() {
+  if (!replica_check.valid() || replica_check_step >= steps) co_return;
+  const std::vector<double> largest = co_await replica_check;
+  compare_replicas(largest);
 }
 
 // Before the last step nothing is in flight any more, so that all ranks speak of the same updates.
@@ -297,18 +288,34 @@ SavedState Synchronizer::State::saved() const {
   return saved;
 }
 
+// Parameters go by their names. What ranks decided about layers goes by their order, and starts anew in another one.
+void Synchronizer::State::put_in_order(SavedState& saved) const {
+  if (std::ranges::equal(saved.parameters, parameters, {}, &SavedParameter::name, &Parameter::name)) return;
+  std::vector<SavedParameter> in_order;
+  for (const Parameter& parameter : parameters) {
+    const auto found = std::ranges::find(saved.parameters, parameter.name, &SavedParameter::name);
+    if (found == saved.parameters.end()) {
+      throw Error(ErrorKind::bad_input, fmt::format("the state has no parameter called {}", parameter.name));
+    }
+    in_order.push_back(*found);
+  }
+  saved.parameters = std::move(in_order);
+  saved.decisions.clear();
+}
+
 SavedState Synchronizer::State::fitting(std::span<const Buffer> states) const {
   const auto rank = static_cast<std::uint64_t>(common.rank), ranks = static_cast<std::uint64_t>(common.ranks);
   std::vector<SavedState> old;
   for (const Buffer& bytes : states) old.push_back(decode_state(bytes));
   const auto is_own = [&](const SavedState& state) { return state.rank == rank && state.ranks == ranks; };
   const auto own = std::ranges::find_if(old, is_own);
-  const bool is_mean = common.recipe.aggregate != Aggregate::sum;
-  SavedState saved = own != old.end() ? std::move(*own) : resharded(old, {rank, ranks, is_mean});
+  const double factor = pending_factor(common.recipe.aggregate, static_cast<int>(old.size()), common.ranks);
+  SavedState saved = own != old.end() ? std::move(*own) : resharded(old, {rank, ranks, factor});
   if (saved.parameters.size() != pipelines.size()) {
     throw Error(ErrorKind::bad_input, fmt::format("the state is of {} parameters, and {} are registered",
                                                   saved.parameters.size(), pipelines.size()));
   }
+  put_in_order(saved);
   for (std::size_t i = 0; i < pipelines.size(); ++i) pipelines[i]->require_fits(saved.parameters[i]);
   decisions->check(saved.decisions);
   return saved;
@@ -319,6 +326,7 @@ void Synchronizer::State::restore(const SavedState& saved) {
   local_steps = saved.local_steps;
   completed = steps;
   finished = 0;
+  is_begun.assign(is_begun.size(), false);
   std::ranges::fill(local_steps_after, local_steps);
   for (std::size_t i = 0; i < pipelines.size(); ++i) pipelines[i]->restore(saved.parameters[i]);
   decisions->restore(saved.decisions);
@@ -353,6 +361,15 @@ Task<> Synchronizer::await_load_checkpoint(std::string path) {
   const std::exception_ptr failure = failure_of(read);
   Request<void> agreement = ifail_together(state_->control, failure);
   co_await agreement;
+  const auto steps = static_cast<double>(saved.steps);
+  const double sides[] = {steps, -steps};
+  Request<std::vector<double>> comparing = icombine(state_->control, sides, Op::max());
+  const std::vector<double> largest = co_await comparing;
+  if (largest[0] != -largest[1]) {
+    throw Error(ErrorKind::bad_input, fmt::format("{}: ranks have states of different steps, from {} to {}: a job was "
+                                                  "ended while it saved; go on from an older checkpoint",
+                                                  path, -largest[1], largest[0]));
+  }
   state_->restore(saved);
 }
 

@@ -52,6 +52,8 @@ struct Synchronizer::State {
   }
 
   SavedState saved() const;
+  /// Sorts what was saved by what is registered. Throws bad_input where a name is missing.
+  void put_in_order(SavedState& saved) const;
   /// What this rank shall go on from. Throws bad_input where it does not fit.
   SavedState fitting(std::span<const Buffer> states) const;
   /// REQUIRES: it fits.
@@ -66,9 +68,8 @@ struct Synchronizer::State {
   std::vector<std::unique_ptr<Pipeline>> pipelines;
   std::optional<Decisions> decisions;  ///< set once the groups are known
   std::uint32_t end_channel = 0;
-  PoolVector<bool> is_begun;         ///< in this step: started or skipped
-  std::vector<Pipeline*> advancing;  ///< those whose exchanges have a phase to come
-  PoolVector<float> wide;            ///< a 16-bit gradient as f32
+  PoolVector<bool> is_begun;  ///< in this step: started or skipped
+  PoolVector<float> wide;     ///< a 16-bit gradient as f32
   std::uint64_t steps = 0;
   std::uint64_t local_steps = 0;
   Totals totals;
@@ -96,8 +97,8 @@ struct Synchronizer::State {
 
   void start(ParameterId parameter, const Given& given);
   void note_started(ParameterId parameter);
-  /// What every finish() does before it waits: phases of other parameters, and a check of replicas that is due.
-  Task<> go_on();
+  /// What every finish() does before it waits: a check of replicas that is due.
+  Task<> check_replicas();
   double whole_step_seconds() const;
   void start_replica_check();
   void compare_replicas(std::span<const double> largest);

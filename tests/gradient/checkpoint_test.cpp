@@ -1,4 +1,6 @@
 // States that survive: bytes, files, another number of ranks.
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
 
 #include "base/temporary_directory.hpp"
@@ -170,6 +172,17 @@ TEST(AnotherNumberOfRanks, KeepsTheMeanOfWhatIsPending) {
   }
 }
 
+// Newcomers hold nothing and do not count; of ranks that are put together the sums are.
+TEST(AnotherNumberOfRanks, KeepsTheMeanOfSendersOfWhatIsPending) {
+  const char* const recipe = "topk:2%|dense_below:0|exchange:gather|aggregate:mean_of_senders";
+  const std::vector<Buffer> states = states_of(4, recipe);
+  const auto before = sums_after_loading(4, recipe, states);
+  EXPECT_NE(before.front(), std::vector<double>(3000));
+  EXPECT_EQ(sums_after_loading(8, recipe, states), before);
+  const auto fewer = sums_after_loading(2, recipe, states);
+  for (std::size_t i = 0; i < 3000; ++i) ASSERT_EQ(fewer[0][i], before[0][i] / 2);
+}
+
 TEST(AnotherNumberOfRanks, KeepsTheOuterMomentumWhichIsOnAllRanks) {
   const std::vector<Buffer> states = states_of(4, "diloco");
   const auto before = sums_after_loading(4, "diloco", states), after = sums_after_loading(2, "diloco", states);
@@ -224,6 +237,49 @@ TEST(DamagedState, IsRefusedAndTheOldOneStays) {
   });
 }
 
+TEST(ForeignState, GoesByNamesNotByNumbers) {
+  run_threads(1, [](Communicator& communicator) {
+    Synchronizer synchronizer = make(communicator, "topk:2%|dense_below:0");
+    (void)train_steps(synchronizer, 0, 2);
+    std::vector<Parameter> turned = sample_parameters();
+    std::ranges::reverse(turned);
+    Synchronizer other =
+        Synchronizer::make(communicator, turned, parse_recipe("topk:2%|dense_below:0"), {.first_channel = 100});
+    EXPECT_EQ(refusal_of(other, synchronizer.save_state()), "");
+    EXPECT_EQ(copy_of(other.residual(2)), copy_of(synchronizer.residual(0)));
+    EXPECT_EQ(copy_of(other.residual(0)), copy_of(synchronizer.residual(2)));
+    turned[1].name = "input";
+    Synchronizer foreign =
+        Synchronizer::make(communicator, turned, parse_recipe("topk:2%|dense_below:0"), {.first_channel = 200});
+    EXPECT_NE(refusal_of(foreign, synchronizer.save_state()).find("no parameter called input"), std::string::npos);
+  });
+}
+
+TEST(SavedState, OfAParameterWithoutValuesCanBeLoaded) {
+  run_threads(1, [](Communicator& communicator) {
+    for (const char* const recipe : {"dgc|dense_below:0", "sparse5|dense_below:0", "redsync|dense_below:0"}) {
+      Synchronizer synchronizer = Synchronizer::make(communicator, {{"nothing", 0}}, parse_recipe(recipe));
+      synchronizer.start(0, std::span<const float>());
+      synchronizer.end_step();
+      (void)synchronizer.finish(0);
+      EXPECT_EQ(refusal_of(synchronizer, synchronizer.save_state()), "") << recipe;
+    }
+  });
+}
+
+TEST(SavedState, IsLoadedWhereAStepHasBegun) {
+  run_threads(1, [](Communicator& communicator) {
+    Synchronizer synchronizer = make(communicator, "three_lc|dense_below:0");
+    const Buffer state = synchronizer.save_state();
+    const Values gradient = sample_gradient(0, 0, 0);
+    synchronizer.start(0, std::span<const float>(gradient));
+    (void)synchronizer.finish(0);
+    EXPECT_EQ(refusal_of(synchronizer, state), "");
+    synchronizer.end_step();
+    EXPECT_NO_THROW((void)synchronizer.finish(0));
+  });
+}
+
 TEST(ForeignState, IsRefusedWithTheReason) {
   run_threads(1, [](Communicator& communicator) {
     Synchronizer plain = make(communicator, "topk:2%|dense_below:0");
@@ -270,6 +326,50 @@ TEST(Checkpoint, GoesThroughFilesOfEitherKindToAnyNumberOfRanks) {
       EXPECT_EQ(copy_of(loaded.residual(0)), expected);
     });
   }
+}
+
+// Saved by four, loaded and saved by two, loaded by two: the files of four are still there.
+TEST(Checkpoint, OfTheJobWithTheMostStepsIsTaken) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path("state");
+  run_threads(4, [&](Communicator& communicator) {
+    Synchronizer synchronizer = make(communicator, "topk:2%|dense_below:0");
+    (void)train_steps(synchronizer, 0, 2);
+    synchronizer.save_checkpoint(path);
+  });
+  run_threads(2, [&](Communicator& communicator) {
+    Synchronizer synchronizer = make(communicator, "topk:2%|dense_below:0");
+    synchronizer.load_checkpoint(path);
+    (void)train_steps(synchronizer, 2, 5);
+    synchronizer.save_checkpoint(path);
+    Synchronizer again = make(communicator, "topk:2%|dense_below:0");
+    again.load_checkpoint(path);
+    EXPECT_EQ(again.steps(), 5u);
+    EXPECT_EQ(kept_by(again), kept_by(synchronizer));
+  });
+}
+
+TEST(Checkpoint, WhoseFilesAreOfDifferentStepsIsRefusedByAll) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path("state");
+  run_threads(2, [&](Communicator& communicator) {
+    Synchronizer synchronizer = make(communicator, "topk:2%|dense_below:0");
+    (void)train_steps(synchronizer, 0, 2);
+    synchronizer.save_checkpoint(path);
+    const std::string own = path + "." + std::to_string(communicator.rank()) + "-of-2";
+    if (communicator.rank() == 1) std::filesystem::copy_file(own, own + ".kept");
+    (void)train_steps(synchronizer, 2, 4);
+    synchronizer.save_checkpoint(path);
+    if (communicator.rank() == 1) std::filesystem::rename(own + ".kept", own);
+    std::string text;
+    try {
+      synchronizer.load_checkpoint(path);
+    } catch (const Error& error) {
+      text = error.what();
+    }
+    EXPECT_NE(text.find("different steps, from 2 to 4"), std::string::npos) << text;
+    EXPECT_EQ(synchronizer.steps(), 4u);
+  });
 }
 
 TEST(Checkpoint, ThatOneRankCannotReadIsRefusedByAll) {

@@ -47,6 +47,22 @@ TEST(Recipe, StagesChangeWhatComesBeforeThem) {
   EXPECT_EQ(parse_recipe("dense|fp16|row:dense_split_allgather").values.coding, ValueCoding::f16);
 }
 
+TEST(Recipe, ARowChangesWhatIsSummedAndNothingElse) {
+  EXPECT_EQ(parse_recipe("powersgd|row:dense_ring").exchange, Exchange::low_rank);
+  EXPECT_EQ(to_string(parse_recipe("powersgd|row:dense_ring")), "powersgd|row:dense_ring");
+  EXPECT_EQ(parse_recipe("spardl|row:dense_ring|no_ef").exchange, Exchange::sum);
+  EXPECT_NE(refusal_of("noop|row:dense_ring").find("sends nothing"), std::string::npos);
+}
+
+TEST(Recipe, WhatWouldBeLostWithoutAWordIsRefused) {
+  EXPECT_NE(refusal_of("topk|indices:foo").find("no index coding is called 'foo'"), std::string::npos);
+  EXPECT_NE(refusal_of("topk|bits:4").find("has no such option"), std::string::npos);
+  EXPECT_NE(refusal_of("topk:s=1.5").find("has no such option"), std::string::npos);
+  EXPECT_EQ(parse_recipe("topk|qsgd|bits:2").values.bits, 2);
+  EXPECT_FALSE(parse_recipe("topk|no_ef").error_feedback);
+  EXPECT_TRUE(parse_recipe("topk|no_ef:off").error_feedback);
+}
+
 TEST(Recipe, AdaptiveIsShortForAField) {
   EXPECT_TRUE(parse_recipe("adaptive:topk:1%").adaptive);
   EXPECT_EQ(parse_recipe("adaptive:topk:1%|qsgd:4"), parse_recipe("topk:1%|qsgd:4|adaptive"));

@@ -19,7 +19,7 @@ SavedState state_of(std::uint64_t rank, std::span<const float> residual) {
 TEST(SavedState, OfTwoRanksIsAddedUpOnOne) {
   const std::vector<float> first = {1, 2, 3}, second = {10, 20, 30};
   const SavedState states[] = {state_of(0, first), state_of(1, second)};
-  const SavedState sum = resharded(states, {.rank = 0, .ranks = 1, .is_mean = false});
+  const SavedState sum = resharded(states, {.rank = 0, .ranks = 1});
   const std::span<const float> residual = sum.parameters[0].arrays[0].values;
   EXPECT_EQ(std::vector<float>(residual.begin(), residual.end()), (std::vector<float>{11, 22, 33}));
 }

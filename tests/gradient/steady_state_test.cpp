@@ -137,7 +137,7 @@ Task<> sum_in_own_ways(Communicator& communicator) {
     if (member == 2) group.contribute_selection(2, one_value(communicator.rank(), 5), options);
     if (member == 3) group.contribute_all(3, Stream<float>::borrow_dense(more), options);
     if (i < 3) {
-      EXPECT_FALSE(group.test());
+      EXPECT_FALSE(group.test(static_cast<std::size_t>(member)));
     }
   }
   Task<AnyStream> first = group.sum_of(0);

@@ -42,7 +42,7 @@ std::vector<double> delivered_and_kept(const Training& training, const Trained& 
 Training integers(const char* recipe, int ranks, std::uint64_t steps = 4) {
   Training training{.ranks = ranks, .recipe = parse_recipe(recipe), .steps = steps};
   training.parameters = {
-      {"hidden", 3000, Role::hidden, 50}, {"output", 700, Role::output}, {"bias", 10, Role::bias_or_norm}};
+      {"hidden", 3000, Role::hidden, 50}, {"output", 700, Role::output, 20}, {"bias", 10, Role::bias_or_norm}};
   training.gradient = [sizes = training.parameters](int rank, std::uint64_t step, ParameterId id) {
     return integer_gradient(sizes[id].size, rank, step, id);
   };
@@ -339,8 +339,109 @@ TEST(Skip, ByAllRanksDeliversNothing) {
   EXPECT_EQ(trained.updates[1][0][0], Values(3000));
 }
 
+TEST_P(EveryPreset, IsFinishedWithoutWaitingOnceATestSaysSo) {
+  const Training training = integers((std::string(GetParam()->name) + "|dense_below:0").c_str(), 2);
+  run_threads(2, [&](Communicator& communicator) {
+    Synchronizer synchronizer = Synchronizer::make(communicator, training.parameters, training.recipe);
+    start_all(synchronizer, training, communicator.rank(), 0);
+    const double end = communicator.engine()->transport().now() + 20;
+    for (ParameterId id = 0; id < 3; ++id) {
+      while (!synchronizer.test(id) && communicator.engine()->transport().now() < end) {
+      }
+      EXPECT_TRUE(synchronizer.test(id)) << training.parameters[id].name;
+    }
+    for (ParameterId id = 0; id < 3; ++id) (void)synchronizer.finish(id);
+  });
+}
+
+// The group's sum cannot start on a broken communicator: no member may be given what the last step delivered.
+TEST(Fusion, OfAStepThatCouldNotStartFailsForAllMembers) {
+  run_threads(1, [](Communicator& communicator) {
+    Synchronizer synchronizer =
+        Synchronizer::make(communicator, {{"a", 4}, {"b", 4}}, parse_recipe("dense"), {.fuse_below = 100});
+    Values gradient = {1, 2, 3, 4};
+    const auto start = [&](ParameterId id) { synchronizer.start(id, std::span<const float>(gradient)); };
+    start(0);
+    start(1);
+    synchronizer.end_step();
+    for (ParameterId id = 0; id < 2; ++id) synchronizer.finish_into(id, gradient);
+    start(0);
+    break_communicator(communicator, Error(ErrorKind::system, "the test gives up"));
+    EXPECT_THROW(start(1), Error);
+    EXPECT_THROW(synchronizer.finish_into(0, gradient), Error);
+  });
+}
+
+TEST(Fusion, TestsAMemberWhileAnotherIsInTheNextStep) {
+  run_threads(1, [](Communicator& communicator) {
+    Synchronizer synchronizer =
+        Synchronizer::make(communicator, {{"a", 4}, {"b", 4}}, parse_recipe("dense"), {.fuse_below = 100});
+    const Values gradient(4, 1.0f);
+    for (ParameterId id = 0; id < 2; ++id) synchronizer.start(id, std::span<const float>(gradient));
+    synchronizer.end_step();
+    (void)synchronizer.finish(0);
+    synchronizer.start(0, std::span<const float>(gradient));
+    EXPECT_TRUE(synchronizer.test(1));
+    (void)synchronizer.finish(1);
+    EXPECT_FALSE(synchronizer.test(0));
+    synchronizer.end_step();
+    (void)synchronizer.finish(0);
+    (void)synchronizer.finish(1);
+  });
+}
+
+// Large layers are searched, for as many values as buckets would have kept.
+TEST(Selection, OfSoManyOfABucketIsAsLargeWhereItIsSearched) {
+  Training training = integers("topk:16/512|dense_below:0|search_from:1", 2, 1);
+  const Trained trained = train(training);
+  EXPECT_GE(trained.stats[0][0].taken, 3000u * 16 / 512);
+  EXPECT_LE(trained.stats[0][0].taken, 3000u * 16 / 512 * 2 + 2);
+}
+
+// 70,000 is finite and more than 16 bits hold.
+TEST(SixteenBits, OfWhatIsTooLargeAreTheLargestThereAre) {
+  for (const char* const recipe : {"topk:50%|dense_below:0|fp16", "topk:50%|dense_below:0|exchange:gather|fp16",
+                                   "spardl:50%|dense_below:0|f16", "fp16"}) {
+    Training training{.ranks = 2, .recipe = parse_recipe(recipe), .parameters = {{"weight", 4}}, .steps = 3};
+    training.gradient = [](int, std::uint64_t step, ParameterId) {
+      return step == 0 ? Values{70'000, -90'000, 1, 2} : Values(4, 0.5f);
+    };
+    const Trained trained = train(training);
+    expect_same_updates(trained);
+    for (const auto& step : trained.updates) {
+      for (const float value : step[0][0]) EXPECT_TRUE(std::isfinite(value)) << recipe;
+    }
+    for (const float value : trained.residuals[0][0]) EXPECT_TRUE(std::isfinite(value)) << recipe;
+  }
+}
+
+// Both gradients are finite and their sum is not.
+TEST(NonFinite, SumsLeaveAccumulatorsAsTheyWere) {
+  const float huge = 3e38f;
+  for (const char* const recipe : {"spardl:50%|dense_below:0", "topk:50%|dense_below:0"}) {
+    Training training{.ranks = 2, .recipe = parse_recipe(recipe), .parameters = {{"weight", 4}}, .steps = 1};
+    training.options.non_finite = NonFinitePolicy::skip;
+    training.gradient = [=](int, std::uint64_t, ParameterId) { return Values{huge, huge, 1, 2}; };
+    const Trained trained = train(training);
+    EXPECT_EQ(trained.updates[0][0][0], Values(4)) << recipe;
+    for (const Values& residual : trained.residuals[0]) EXPECT_EQ(residual, (Values{huge, huge, 1, 2})) << recipe;
+  }
+}
+
+TEST(NonFinite, ResidualsOfOneRankAreToldToAll) {
+  Training training{
+      .ranks = 2, .recipe = parse_recipe("topk:25%|dense_below:0"), .parameters = {{"weight", 4}}, .steps = 4};
+  training.gradient = [](int rank, std::uint64_t, ParameterId) {
+    return rank == 1 ? Values{3e38f, 3.1e38f, 0, 0} : Values(4, 1.0f);
+  };
+  const Trained trained = try_train(training);
+  for (const std::exception_ptr& error : trained.errors) {
+    EXPECT_NE(message_of(error).find("weight: "), std::string::npos) << message_of(error);
+  }
+}
+
 TEST(Order, OfStartsMayDifferOnEveryRank) {
-  for (const char* const recipe : {"dense", "topk:2%|dense_below:0", "oktopk:2%", "qsgd:4"}) {
+  for (const char* const recipe : {"dense", "topk:2%|dense_below:0", "oktopk:2%", "qsgd:4", "powersgd"}) {
     Training training = integers(recipe, 5, 4);
     const Trained in_order = train(training);
     training.any_order = true;
@@ -704,7 +805,8 @@ TEST(Gradients, Of16BitsAreAccumulatedIn32) {
 }
 
 TEST(OnThreads, StartsInAnyOrderWithAProgressThread) {
-  for (const char* const recipe : {"dense", "topk:2%|dense_below:0", "spardl:2%"}) {
+  for (const char* const recipe :
+       {"dense", "topk:2%|dense_below:0", "spardl:2%", "three_lc", "powersgd|dense_below:0"}) {
     Training training = integers(recipe, 4, 4);
     const Trained expected = train(training);
     training.any_order = true;

@@ -6,8 +6,11 @@
 //
 //   auto synchronizer = tulle::gradient::Synchronizer::make(communicator, {{"weight", 4096}, {"bias", 64}},
 //                                                           tulle::gradient::parse_recipe("topk:1%"));
-//   synchronizer.start(0, gradient);                 // returns at once; the gradient may be overwritten
-//   synchronizer.finish_into(0, gradient);           // the mean over ranks, as far as it was delivered
+//   synchronizer.start(1, bias_gradient);            // returns at once; the gradient may be overwritten
+//   synchronizer.start(0, weight_gradient);
+//   synchronizer.end_step();                         // what was not started has no gradient in this step
+//   synchronizer.finish_into(0, weight_gradient);    // the mean over ranks, as far as it was delivered
+//   synchronizer.finish_into(1, bias_gradient);
 //
 // Threads: one at a time. Programs (coroutines) use the functions that begin with `await`, which give tasks.
 // Failure: an error of a collective breaks the communicator, as docs/errors.md says; what was taken out of an

@@ -351,7 +351,9 @@ std::string what_is_wrong(const Storm& storm, ElasticOutcome& outcome) {
     return !storm.world.is_dead(rank) && !storm.is_new(rank) && !storm.of(rank).has_begun;
   };
   for (int rank = 0; rank < storm.schedule.ranks; ++rank) {
-    if (lives_without_beginning(rank)) return "";  // somebody died before there was a synchronizer
+    if (!lives_without_beginning(rank)) continue;
+    if (outcome.dead > 0) return "";  // somebody died before there was a synchronizer
+    return fmt::format("rank {} has not begun: {}", rank, storm.of(rank).complaint);
   }
   if (std::string complaint = who_has_not_come_through(storm); !complaint.empty()) return complaint;
   const std::vector<int> through = storm.through();

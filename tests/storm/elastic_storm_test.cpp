@@ -36,7 +36,7 @@ constexpr TrainedRecipe kRecipes[] = {
     {"one_bit", "one_bit|dense_below:20"},
     {"three_value_stochastic", "three_value_stochastic|dense_below:20"},
     {"sparse5", "sparse5|dense_below:20"},
-    {"sparseloco", "sparseloco:1|keep:4|bucket:16|dense_below:20"},
+    {"sparseloco", "sparseloco:1|keep:4/16|dense_below:20"},
     {"warm_up", "topk:10%|dense_below:20|warm_up:dense|warm_up_steps:2"},
 };
 

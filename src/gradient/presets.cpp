@@ -115,7 +115,7 @@ const std::array kPresets = {
     Preset{"dense", "", "everything, exactly", "row", "32", "2", "", {}},
     Preset{"noop", "", "nothing is sent: the ceiling of what any recipe can reach", "", "0", "2",
            "replicas drift apart", noop()},
-    Preset{"fp16", "IEEE 754", "everything in half precision", "row", "16", "4", "rounding to 11 bits", fp16()},
+    Preset{"fp16", "IEEE 754", "everything in half precision", "row", "16", "4", "rounding to 11 bits, and what is beyond ±65504", fp16()},
     Preset{"qsgd", "QSGD; SparCML 6", "everything in 2, 4 or 8 bits, rounded stochastically", "bits", "4", "4",
            "rounding, which is right on average", qsgd()},
     Preset{"int8", "3LC, Table 1", "everything in 8 bits", "", "8", "4", "rounding to 255 levels", int8()},

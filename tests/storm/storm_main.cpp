@@ -96,6 +96,8 @@ int run_all(const Arguments& arguments) {
                arguments.schedules, static_cast<double>(number - before) / seconds, dead, committed, excluded);
     std::fflush(stdout);
   }
+  if (!arguments.state.empty())
+    std::filesystem::remove(arguments.state);  // the next run begins anew, with what it is then
   return 0;
 }
 

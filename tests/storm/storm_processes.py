@@ -6,7 +6,8 @@ check every sum, and where a call fails they shrink and go on. A job's number an
 how they are connected, whom it strikes, how, and how long it waits between; the processor decides the rest.
 
 What must hold, or the job fails and is named:
-- every rank that was not struck gets an error of a kind, with words, within the deadline, or goes on;
+- every rank that was not struck gets an error of a kind, with words, within the deadline, or the heartbeats' limit, or
+  goes on;
 - it goes on wherever more than half of the last communicator's members were not struck; else it may be `excluded`;
 - whoever is in one epoch is in it with the same members, and every sum is right;
 - a rank that was stopped and continued goes on or is told that it is excluded;
@@ -28,6 +29,7 @@ import threading
 import time
 
 SUM_SECONDS = 1.0  # the deadline of a call, as tulle_storm_rank has it
+HEARTBEAT_SECONDS = 3.0  # after which a silent rank is known where there are heartbeats, and calls have long deadlines
 PATIENCE_SECONDS = 3.0  # how long survivors wait for a silent one
 # How much later than its deadline an error may come, and how long anything else may take: for machines that are busy
 # with other work. What was measured is in the table.
@@ -74,6 +76,9 @@ class Plan:
         self.ranks = chance.randint(3, 8)
         self.ways = [chance.choice(["memory", "sockets"])]
         self.ways += [way for way in ("lazy", "thread") if chance.random() < 0.25]
+        # Heartbeats are heard over connections that are there, not over those that are made on demand.
+        self.has_heartbeats = "lazy" not in self.ways and chance.random() < 0.4
+        self.ways += ["heartbeat"] if self.has_heartbeats else []
         self.is_while_starting = chance.random() < 0.06
         victims = chance.sample(range(self.ranks), self.ranks)
         most = 1 if self.is_while_starting else self.ranks - 2
@@ -169,6 +174,7 @@ class Job:
         rank.was_struck = rank.is_struck = True
         rank.was_killed, rank.is_halted = not strike.is_stop, strike.is_stop
         name = "SIGKILL, starting" if self.plan.is_while_starting else strike.name()
+        name += ", heartbeats" if strike.is_stop and self.plan.has_heartbeats else ""
         self.samples.append({"strike": name})
         return strike, begun
 
@@ -291,7 +297,7 @@ class Job:
                     continue
                 if not event["kind"] or len(event["what"]) < 10:
                     raise Failure(f"rank {rank.rank} has an error without words: {event}")
-                late = event["at"] - event["began"] - SUM_SECONDS
+                late = event["at"] - event["began"] - (HEARTBEAT_SECONDS if self.plan.has_heartbeats else SUM_SECONDS)
                 if late > SLACK_SECONDS:
                     raise Failure(f"rank {rank.rank} had its error {late:.1f} s after the deadline: {event}")
 
@@ -386,6 +392,12 @@ class State:
         os.replace(self.path + ".new", self.path)
 
 
+    def forget(self):
+        """The next run begins anew: the program may be another one."""
+        if self.path and os.path.exists(self.path):
+            os.remove(self.path)
+
+
 class Progress:
     """A bar on a terminal, else a line now and then."""
 
@@ -459,12 +471,12 @@ def milliseconds(seconds):
 
 
 def print_table(rows):
-    print(f"{'':18}{'':>7}{'':>8}{'told, milliseconds':>24}{'well again, milliseconds':>27}")
-    print(f"{'strike':18}{'kills':>7}{'alone':>8}{'ranks':>8}{'median':>8}{'worst':>8}{'ranks':>8}{'median':>8}{'worst':>8}")
+    print(f"{'':28}{'':>7}{'':>8}{'told, milliseconds':>24}{'well again, milliseconds':>27}")
+    print(f"{'strike':28}{'kills':>7}{'alone':>8}{'ranks':>8}{'median':>8}{'worst':>8}{'ranks':>8}{'median':>8}{'worst':>8}")
     for row in rows:
         cells = [row["told"], milliseconds(row["told_median_seconds"]), milliseconds(row["told_worst_seconds"]),
                  row["again"], milliseconds(row["again_median_seconds"]), milliseconds(row["again_worst_seconds"])]
-        print(f"{row['strike']:18}{row['kills']:>7}{row['alone']:>8}" + "".join(f"{cell:>8}" for cell in cells))
+        print(f"{row['strike']:28}{row['kills']:>7}{row['alone']:>8}" + "".join(f"{cell:>8}" for cell in cells))
 
 
 def parse(arguments):
@@ -493,7 +505,9 @@ def main():
     try:
         if arguments.job is not None:
             return replay(arguments)
-        samples = run_all(arguments, State(arguments.state, arguments.seed, arguments.fresh))
+        state = State(arguments.state, arguments.seed, arguments.fresh)
+        samples = run_all(arguments, state)
+        state.forget()
     except Failure as failure:
         print(failure, file=sys.stderr)
         return 1

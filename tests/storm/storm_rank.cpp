@@ -1,7 +1,7 @@
 // One rank of a job that storm_processes.py starts and strikes: it sums without end, and where a sum fails it shrinks
 // and goes on with whoever is left.
 //
-//   tulle_storm_rank DIRECTORY RANK RANKS SEED [memory|sockets] [lazy] [thread] [hasty]
+//   tulle_storm_rank DIRECTORY RANK RANKS SEED [memory|sockets] [lazy] [thread] [hasty] [heartbeat]
 //
 // DIRECTORY is where ranks meet, where each writes log.RANK, a line of JSON for what happens to it, and where the file
 // `stop` appears when it is enough. How it ends says how it went; rank_log.hpp has the codes.
@@ -30,6 +30,10 @@ using Json = nlohmann::json;
 // Ranks that are hasty wait for less when they meet: one of them is killed while they do.
 constexpr double kMeetSeconds = 30, kHastySeconds = 5;
 constexpr double kSumSeconds = 1;
+// With heartbeats a rank that is stopped is known by them, long before the deadline of a sum. The limit is for ranks
+// that live and are not given a processor, too.
+constexpr Heartbeat kHeartbeat{.interval_seconds = 0.25, .limit_seconds = 3};
+constexpr double kPatientSumSeconds = 20;
 // Patience is for ranks that live and are not given a processor, with eight to each and other work beside them. What it
 // costs is the time until survivors of a stopped rank go on.
 const AgreeOptions kAgree{.deadline_seconds = 10, .patience_seconds = 3};
@@ -47,6 +51,7 @@ double meet_seconds(const std::set<std::string>& ways) { return ways.contains("h
 TcpOptions options_of(const std::set<std::string>& ways) {
   TcpOptions options{.deadline_seconds = meet_seconds(ways)};
   if (ways.contains("lazy")) options.lazy_above = 1;
+  if (ways.contains("heartbeat")) options.heartbeat = kHeartbeat;
   if (ways.contains("sockets")) options.host_reads = HostReads::never;
   // Most of what is sent is then read from the sender's memory, piece by piece, so that it may die in the middle.
   if (ways.contains("memory")) {
@@ -102,7 +107,7 @@ class Rank {
  public:
   Rank(Arguments arguments, Log& log, Communicator communicator)
       : arguments_(std::move(arguments)), log_(log), current_(std::move(communicator)) {
-    current_.set_default_deadline(kSumSeconds);
+    current_.set_default_deadline(arguments_.ways.contains("heartbeat") ? kPatientSumSeconds : kSumSeconds);
     if (arguments_.ways.contains("thread")) current_.start_progress_thread();
   }
 

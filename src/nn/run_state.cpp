@@ -2,10 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
-#include <filesystem>
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
+#include "base/checkpoint.hpp"
 #include "tulle/base/error.hpp"
 
 namespace tulle::nn {
@@ -25,26 +26,61 @@ std::string to_json(const SavedRun& run, const Facts& facts) {
   return json.dump();
 }
 
-int ranks_on_disk(const std::string& path) {
-  const std::filesystem::path whole(path);
-  const std::string prefix = whole.filename().string() + ".0-of-";
-  int found = 0;
-  std::error_code code;
-  const auto directory = whole.has_parent_path() ? whole.parent_path() : std::filesystem::path(".");
-  for (const auto& entry : std::filesystem::directory_iterator(directory, code)) {
-    const std::string name = entry.path().filename().string();
-    int ranks = 0;
-    if (!name.starts_with(prefix)) continue;
-    const char* const end = name.data() + name.size();
-    if (std::from_chars(name.data() + prefix.size(), end, ranks).ptr != end) continue;  // a file that is being written
-    if (found != 0) {
-      throw Error(ErrorKind::bad_input,
-                  fmt::format("{}: there are checkpoints of {} and of {} ranks", path, found, ranks));
-    }
-    found = ranks;
+SavedSteps steps_on_disk(const std::string& path, const Facts& facts) {
+  SavedSteps steps;
+  const std::string next = path + ".next";
+  if (const auto file = CheckpointFile::open(path)) {
+    steps.placed = run_from_json(file->description(), facts, path).state.steps;
   }
-  return found;
+  try {
+    if (const auto file = CheckpointFile::open(next)) {
+      steps.next = run_from_json(file->description(), facts, next).state.steps;
+    }
+  } catch (const Error&) {  // of another run, which was killed
+  }
+  return steps;
 }
+
+std::optional<std::uint64_t> newest_common_step(std::span<const SavedSteps> ranks) {
+  std::optional<std::uint64_t> newest;
+  for (const std::optional<std::uint64_t> step : {ranks.front().placed, ranks.front().next}) {
+    if (!step || (newest && *newest >= *step)) continue;
+    if (std::ranges::all_of(ranks, [&](const SavedSteps& rank) { return rank.has(*step); })) newest = step;
+  }
+  return newest;
+}
+
+namespace {
+
+constexpr std::string_view kListBegins = ": ", kListGoesOn = ", ";
+
+std::string_view head_of(std::string_view fact) { return fact.substr(0, fact.find(kListBegins)); }
+
+std::vector<std::string_view> list_of(std::string_view fact) {
+  std::vector<std::string_view> items;
+  const std::size_t begins = fact.find(kListBegins);
+  if (begins == fact.npos) return items;
+  fact.remove_prefix(begins + kListBegins.size());
+  for (std::size_t end = 0; end != fact.npos;) {
+    end = fact.find(kListGoesOn);
+    items.push_back(fact.substr(0, end));
+    if (end != fact.npos) fact.remove_prefix(end + kListGoesOn.size());
+  }
+  return items;
+}
+
+// The first of a list that differs, where there are lists.
+std::string difference(const std::string& name, std::string_view saved, std::string_view now) {
+  const std::vector<std::string_view> before = list_of(saved), after = list_of(now);
+  for (std::size_t i = 0; i < std::max(before.size(), after.size()) && !before.empty(); ++i) {
+    const std::string_view was = i < before.size() ? before[i] : "missing",
+                           is = i < after.size() ? after[i] : "missing";
+    if (was != is) return fmt::format("{} differ: number {} was {}, and is {} now", name, i + 1, was, is);
+  }
+  return fmt::format("{} was {}, and is {} now", name, head_of(saved), head_of(now));
+}
+
+}  // namespace
 
 SavedRun run_from_json(const std::string& text, const Facts& facts, const std::string& path) {
   try {
@@ -54,8 +90,8 @@ SavedRun run_from_json(const std::string& text, const Facts& facts, const std::s
     }
     for (const auto& [name, value] : facts) {
       const std::string saved = json.at("facts").value(name, "");
-      if (saved == value) continue;
-      throw Error(ErrorKind::bad_input, fmt::format("{}: {} was {}, and is {} now", path, name, saved, value));
+      if (head_of(saved) == head_of(value)) continue;
+      throw Error(ErrorKind::bad_input, fmt::format("{}: {}", path, difference(name, saved, value)));
     }
     return {.state = json.at("state").get<RunState>(),
             .division = json.at("division"),

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,7 +27,8 @@ struct RunState {
   std::vector<EpochMetrics> epochs;
 };
 
-/// What has to be the same where a run goes on, by its name in messages.
+/// What has to be the same where a run goes on, by its name in messages. What comes after a colon and a blank is a list
+/// that only tells what differs.
 using Facts = std::vector<std::pair<std::string, std::string>>;
 
 /// What a checkpoint says about its arrays.
@@ -38,7 +41,15 @@ std::string to_json(const SavedRun& run, const Facts& facts);
 /// Throws bad_input naming the fact that differs. `path` is for the message.
 SavedRun run_from_json(const std::string& json, const Facts& facts, const std::string& path);
 
-/// Of how many ranks there are files PATH.0-of-RANKS; 0: there are none. Throws bad_input where there are of several.
-int ranks_on_disk(const std::string& path);
+/// The steps of what a rank has on disk. A job that was killed while it saved leaves files that wait for their places.
+struct SavedSteps {
+  std::optional<std::uint64_t> placed, next;
+
+  bool has(std::uint64_t step) const { return placed == step || next == step; }
+};
+/// Throws bad_input as run_from_json() does, and where the file is damaged.
+SavedSteps steps_on_disk(const std::string& path, const Facts& facts);
+/// The newest step that all ranks have; nothing where there is none.
+std::optional<std::uint64_t> newest_common_step(std::span<const SavedSteps> ranks);
 
 }  // namespace tulle::nn

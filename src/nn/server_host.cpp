@@ -19,11 +19,11 @@ constexpr double kLastReportsSeconds = 5;
 
 ServerHost::ServerHost(ServerJob& job) : job_(job), workers_(static_cast<std::size_t>(job.workers())) {
   server_.emplace(make_server());
+  reports_.emplace(job_.communicator, kReportPort);
   set_weights();
-  if (is_leader()) reports_.emplace(job_.communicator, kReportPort);
 }
 
-server::Server ServerHost::make_server() const {
+server::Server ServerHost::make_server() {
   const OptimizerOptions& optimizer = job_.options.optimizer;
   server::ServerOptions options{
       .sgd = {.rate = job_.options.rate,
@@ -33,6 +33,7 @@ server::Server ServerHost::make_server() const {
   if (!job_.options.checkpoint.path.empty()) {
     options.checkpoint_every = job_.checkpoint_steps() / job_.every();
     options.checkpoint_path = job_.server_path();
+    options.on_checkpoint_failure = [this](const Error& error) { tell_of_failed_checkpoint(error); };
   }
   return server::Server::make(job_.communicator, job_.parameters, job_.server, options);
 }
@@ -41,12 +42,24 @@ void ServerHost::set_weights() {
   for (const gradient::ParameterId id : server_->shard()) server_->set_weights(id, job_.learner.weights(id));
   if (!job_.options.checkpoint.resume) return;
   const std::string path = job_.server_path();
-  if (ranks_on_disk(path) == 0) return tell(fmt::format("{}: there is no checkpoint: starts from the beginning", path));
+  if (!server_->has_checkpoint(path)) {
+    return tell(fmt::format("{}: there is no checkpoint: starts from the beginning", path));
+  }
   server_->load_checkpoint(path);
   result_.was_resumed = true;
-  const std::uint64_t steps = server_->version(server_->shard().front()) * job_.every();
+  const std::uint64_t steps = least_version() * job_.every();
+  if (least_version() >= job_.versions()) {
+    return tell(fmt::format("{}: this run is over, after {} steps: nothing is left to train", path, steps));
+  }
   tell(fmt::format("goes on from {}: epoch {}, step {} of it", path, steps / job_.steps_of_epoch + 1,
                    steps % job_.steps_of_epoch));
+}
+
+// Parameters have steps of their own.
+std::uint64_t ServerHost::least_version() const {
+  std::uint64_t least = ~std::uint64_t{0};
+  for (const gradient::ParameterId id : server_->shard()) least = std::min(least, server_->version(id));
+  return least;
 }
 
 double ServerHost::now() const { return job_.communicator.engine()->transport().now(); }
@@ -133,10 +146,11 @@ void ServerHost::take_from_newcomers() {
 // ---------------------------------------------------------------- what workers tell
 
 void ServerHost::take(int rank, const Datagram& datagram) {
-  if (datagram.failure || rank < job_.server.servers) return;  // of deaths the server knows
+  if (datagram.failure) return;  // of deaths the server knows
   const std::optional<WorkerMessage> message = decode_message(datagram.segments);
   if (!message) return;
   if (!message->report) return tell(message->words);
+  if (rank < job_.server.servers) return;
   const WorkerReport& report = *message->report;
   Known& worker = workers_[static_cast<std::size_t>(rank - job_.server.servers)];
   worker.has_left |= report.is_last != 0;
@@ -157,8 +171,7 @@ void ServerHost::look_at_server() {
   for (; told_arrivals_ < arrivals.size(); ++told_arrivals_) {
     tell(fmt::format("a new process has the place of the worker of rank {}", arrivals[told_arrivals_]));
   }
-  std::uint64_t version = ~std::uint64_t{0};
-  for (const gradient::ParameterId id : server_->shard()) version = std::min(version, server_->version(id));
+  const std::uint64_t version = least_version();
   if (version == shown_version_) return;
   shown_version_ = version;
   if (job_.options.on_step) job_.options.on_step(version * job_.every(), job_.steps());
@@ -230,6 +243,16 @@ void ServerHost::save() {
     result_.checkpoint_error = error.what();
     tell(fmt::format("the checkpoint was not written: {}", error.what()));
   }
+}
+
+// In the middle of serving, on any server. The job goes on.
+void ServerHost::tell_of_failed_checkpoint(const Error& error) {
+  const std::string words = fmt::format(
+      "server {}: the checkpoint was not written: {}; the next one is tried when it is "
+      "time",
+      job_.communicator.rank(), error.what());
+  if (is_leader()) return tell(words);
+  reports_->send(0, encode_message({.report = {}, .words = words}));
 }
 
 std::string ServerHost::report() const {

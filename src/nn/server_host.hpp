@@ -25,8 +25,9 @@ class ServerHost {
   TrainResult run();
 
  private:
-  server::Server make_server() const;
+  server::Server make_server();
   void set_weights();
+  std::uint64_t least_version() const;
   Task<> serve();
   Task<> collect();
   bool is_leader() const { return job_.communicator.rank() == 0; }
@@ -44,6 +45,7 @@ class ServerHost {
   void finish_epochs();
   void finish_epoch(int epoch);
   void save();
+  void tell_of_failed_checkpoint(const Error& error);
   std::string report() const;
   void tell(const std::string& message) const;
 
@@ -63,8 +65,8 @@ class ServerHost {
   };
 
   ServerJob& job_;
+  std::optional<DatagramPort> reports_;
   std::optional<server::Server> server_;
-  std::optional<DatagramPort> reports_;  ///< on rank 0
   std::vector<Known> workers_;
   std::map<int, std::vector<WorkerReport>> epochs_;  ///< that are not over
   std::size_t told_losses_ = 0, told_arrivals_ = 0;

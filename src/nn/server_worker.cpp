@@ -7,8 +7,9 @@
 #include <filesystem>
 #include <utility>
 
-#include "base/checkpoint.hpp"
+#include "server/file_sets.hpp"
 #include "tulle/base/error.hpp"
+#include "tulle/comm/control.hpp"
 
 namespace tulle::nn {
 namespace {
@@ -66,13 +67,31 @@ void ServerWorker::join() {
   for (std::size_t i = 0; i < job_.parameters.size(); ++i) weights.push_back(learner_.weights(i));
   worker_.join(weights);
   if (is_newcomer()) return begin_at_the_others();
-  const std::uint64_t version = worker_.version(0);
-  for (gradient::ParameterId id = 0; id < job_.parameters.size(); ++id) {
-    if (worker_.version(id) == version || !job_.options.checkpoint.resume) continue;
-    throw Error(ErrorKind::bad_input, "parameter server: servers go on from checkpoints of different steps");
-  }
-  state_.steps = version * job_.every();
-  if (job_.options.checkpoint.resume) restore();
+  state_.steps = least_version() * job_.every();
+  if (!job_.options.checkpoint.resume) return;
+  require_one_step();
+  restore();
+}
+
+// Where steps do not wait for everybody, parameters are of different steps at any time, and also when a job is stopped.
+// Else the servers' files are of different checkpoints.
+void ServerWorker::require_one_step() const {
+  if (job_.server.backup > 0 || job_.server.staleness > 0) return;
+  std::uint64_t most = 0;
+  for (gradient::ParameterId id = 0; id < job_.parameters.size(); ++id) most = std::max(most, worker_.version(id));
+  if (least_version() == most) return;
+  throw Error(
+      ErrorKind::bad_input,
+      fmt::format("parameter server: servers go on from checkpoints of different steps, {} and {}. Where servers "
+                  "share no directory, give the file that ends in .before the place of the newer one on those "
+                  "that are ahead; a run with backup workers or staleness goes on with the same",
+                  least_version() * job_.every(), most * job_.every()));
+}
+
+std::uint64_t ServerWorker::least_version() const {
+  std::uint64_t least = worker_.version(0);
+  for (gradient::ParameterId id = 1; id < job_.parameters.size(); ++id) least = std::min(least, worker_.version(id));
+  return least;
 }
 
 // Others are in the middle of a step, and parameters of different versions. What the former worker had not delivered is
@@ -141,9 +160,7 @@ void ServerWorker::pull_all() {
 // push is computed on the newest model, and counts for the step that is open there.
 void ServerWorker::catch_up() {
   if (std::exchange(has_caught_up_, true)) return;
-  std::uint64_t least = worker_.version(0);
-  for (gradient::ParameterId id = 1; id < job_.parameters.size(); ++id) least = std::min(least, worker_.version(id));
-  state_.steps = std::clamp(least * job_.every(), state_.steps, std::max(state_.steps, job_.steps() - 1));
+  state_.steps = std::clamp(least_version() * job_.every(), state_.steps, std::max(state_.steps, job_.steps() - 1));
 }
 
 // Where the last step of a parameter is over, another push would begin one that nobody waits for.
@@ -229,9 +246,8 @@ Facts ServerWorker::facts() const {
   return {{"parameters", network_fact(job_.parameters)}, {"recipe", gradient::to_string(job_.server.push)}};
 }
 
-std::string ServerWorker::path() const {
-  return fmt::format("{}.worker.{}-of-{}", job_.options.checkpoint.path, place(), job_.workers());
-}
+std::string ServerWorker::path() const { return server::file_of(files(), place(), job_.workers()); }
+std::string ServerWorker::files() const { return job_.options.checkpoint.path + ".worker"; }
 
 // What is this worker's own: running means. The weights are the servers'.
 std::vector<std::span<std::byte>> ServerWorker::arrays() {
@@ -255,7 +271,12 @@ void ServerWorker::save() {
   run.state.dropped = sums.dropped;
   run.state.step_of_epoch = static_cast<std::uint64_t>(loss_steps_);
   try {
+    std::error_code code;
+    if (!step_on_disk_) std::filesystem::remove(path() + ".before", code);  // of another run
+    if (step_on_disk_ && *step_on_disk_ != state_.steps) std::filesystem::rename(path(), path() + ".before", code);
     save_checkpoint(path(), to_json(run, facts()), all);
+    step_on_disk_ = state_.steps;
+    server::remove_other_sets(files(), job_.workers());
     checkpoint_error_.clear();
   } catch (const Error& error) {
     checkpoint_error_ = error.what();
@@ -263,24 +284,40 @@ void ServerWorker::save() {
   }
 }
 
-// What a worker had not delivered belongs to one version of the model, and to no other.
+// What a worker had not delivered belongs to one version of the model, and to no other. Where servers go on from the
+// checkpoint before the last, so does the worker.
 void ServerWorker::restore() {
-  const auto file = CheckpointFile::open(path());
   const std::uint64_t steps = state_.steps;
   const auto go_on_without = [&](const std::string& why) {
     send(
         {.report = {}, .words = fmt::format("worker {}: {}: goes on without what it had not delivered", place(), why)});
   };
-  if (!file && steps > 0) return go_on_without(fmt::format("{} is not there", path()));
-  if (!file) return;
-  const SavedRun saved = run_from_json(file->description(), facts(), path());
-  if (saved.state.steps != steps) {
-    return go_on_without(fmt::format("{} is of step {}, the model of {}", path(), saved.state.steps, steps));
+  const std::optional<std::uint64_t> found = try_restore(path());
+  if (found == steps) {
+    step_on_disk_ = steps;
+    return;
   }
+  std::optional<std::uint64_t> before;
+  const std::exception_ptr ignored = failure_of([&] { before = try_restore(path() + ".before"); });
+  if (before == steps) return;
+  if (found) return go_on_without(fmt::format("{} is of step {}, the model of {}", path(), *found, steps));
+  if (steps > 0) return go_on_without(fmt::format("{} is not there", path()));
+}
+
+// Gives the step that the file is of, and restores where it is the model's.
+std::optional<std::uint64_t> ServerWorker::try_restore(const std::string& file_path) {
+  const auto file = CheckpointFile::open(file_path);
+  if (!file) return std::nullopt;
+  const SavedRun saved = run_from_json(file->description(), facts(), file_path);
+  if (saved.state.steps == state_.steps) restore_from(*file, saved);
+  return saved.state.steps;
+}
+
+void ServerWorker::restore_from(const CheckpointFile& file, const SavedRun& saved) {
   std::vector<std::byte> errors(saved.pipeline_bytes);
   std::vector<std::span<std::byte>> all = arrays();
   all.emplace_back(errors);
-  file->restore(all);
+  file.restore(all);
   worker_.load_state(Buffer::copy_of(errors));
   state_ = saved.state;
   loss_steps_ = static_cast<double>(saved.state.step_of_epoch);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/checkpoint.hpp"
 #include "nn/server_session.hpp"
 #include "nn/worker_report.hpp"
 #include "tulle/comm/datagram.hpp"
@@ -27,6 +28,8 @@ class ServerWorker {
   bool is_newcomer() const { return job_.options.server.place.has_value(); }
   void train();
   void join();
+  void require_one_step() const;
+  std::uint64_t least_version() const;
   void begin_at_the_others();
   void step();
   void prepare_next();
@@ -47,9 +50,12 @@ class ServerWorker {
 
   Facts facts() const;
   std::string path() const;
+  std::string files() const;
   std::vector<std::span<std::byte>> arrays();
   void save();
   void restore();
+  std::optional<std::uint64_t> try_restore(const std::string& file_path);
+  void restore_from(const CheckpointFile& file, const SavedRun& saved);
 
   ServerJob& job_;
   Learner& learner_;
@@ -65,6 +71,7 @@ class ServerWorker {
   double loss_steps_ = 0;         // of this epoch
   bool is_stopping_ = false;
   std::string checkpoint_error_;
+  std::optional<std::uint64_t> step_on_disk_;  // of the file that this run has written
 };
 
 }  // namespace tulle::nn

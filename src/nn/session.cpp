@@ -86,13 +86,12 @@ void Session::agree_on_weights() {
 
 TrainResult Session::train() {
   if (options_.checkpoint.resume) resume();
-  bool is_done = state_.epoch >= static_cast<std::uint64_t>(options_.epochs);
   try {
-    while (!is_done) {
+    while (!is_over()) {
       run_epoch();
       if (is_stopping_) break;
       finish_epoch();
-      is_done = state_.epoch >= static_cast<std::uint64_t>(options_.epochs) || has_converged();
+      note_gain();
     }
     if (vote_.valid()) vote_.wait();
     if (log_) log_->close();
@@ -267,8 +266,9 @@ void Session::count(std::size_t parameter) {
   state_.bytes_sent += static_cast<double>(stats.bytes_sent);
 }
 
+// Its gradient is not summed with others', and may be as long as one process allows.
 void Session::step_alone() {
-  const double clip = clip_factor(learner_, parameters_.size(), options_.clip_norm, communicator_.size());
+  const double clip = clip_factor(learner_, parameters_.size(), options_.clip_norm, /*ranks=*/1);
   const auto factor = static_cast<float>(clip);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     std::span<const float> gradient = learner_.gradient(i);
@@ -342,13 +342,16 @@ void Session::finish_epoch() {
   if (communicator_.rank() == 0 && options_.on_epoch) options_.on_epoch(metrics);
 }
 
-bool Session::has_converged() {
+void Session::note_gain() {
   const double loss = state_.epochs.back().held_out.loss;
   const bool has_gained = state_.epoch == 1 || loss < state_.best_loss;
   state_.epochs_without_gain = has_gained ? 0 : state_.epochs_without_gain + 1;
   if (has_gained) state_.best_loss = loss;
-  return options_.patience > 0 && state_.epochs_without_gain >= options_.patience;
 }
+
+bool Session::has_converged() const { return options_.patience > 0 && state_.epochs_without_gain >= options_.patience; }
+
+bool Session::is_over() const { return state_.epoch >= static_cast<std::uint64_t>(options_.epochs) || has_converged(); }
 
 Evaluation Session::evaluate() {
   agree_on_buffers();

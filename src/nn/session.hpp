@@ -59,7 +59,9 @@ class Session final : public Training {
 
   void finish_epoch();
   void agree_on_buffers();
-  bool has_converged();
+  void note_gain();
+  bool has_converged() const;
+  bool is_over() const;
 
   Facts facts() const;
   std::string division() const;
@@ -68,7 +70,12 @@ class Session final : public Training {
   void save();
   void write_files();
   void resume();
-  bool restore();
+  int ranks_to_resume() const;
+  std::vector<SavedSteps> saved_steps(int first, int count, int ranks) const;
+  std::vector<SavedSteps> all_saved_steps();
+  std::optional<std::uint64_t> step_to_resume(std::span<const SavedSteps> saved) const;
+  void restore(std::span<const SavedSteps> saved, std::uint64_t step);
+  void tell_where_it_goes_on() const;
   Buffer restore_from(const std::string& path);
   void tell(const std::string& message) const;
 

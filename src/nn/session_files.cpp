@@ -1,13 +1,16 @@
 // Checkpoints of a training: a file of each rank's, because residuals, momenta and local weights are the rank's own.
 //
-// All ranks write beside their old files first; the new ones take their places only when all are there, so that what
-// is on disk is of one step.
+// All ranks write beside their old files first (.next); the new ones take their places only when all are there, so that
+// whenever a job is killed there is a step of which every rank has a file, in its place or waiting for it. Then files
+// of other numbers of ranks are removed, which the run has had before.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/checkpoint.hpp"
 #include "nn/session.hpp"
+#include "server/file_sets.hpp"
 #include "tulle/base/error.hpp"
 
 namespace tulle::nn {
@@ -26,7 +29,7 @@ std::string Session::division() const {
 }
 
 std::string Session::checkpoint_path(int rank, int ranks) const {
-  return fmt::format("{}.{}-of-{}", options_.checkpoint.path, rank, ranks);
+  return server::file_of(options_.checkpoint.path, rank, ranks);
 }
 
 std::vector<std::span<std::byte>> Session::arrays() {
@@ -57,6 +60,7 @@ void Session::write_files() {
     if (code) throw Error(ErrorKind::system, fmt::format("{}: {}", path, code.message()));
   });
   fail_together(communicator_, unnamed);
+  server::remove_other_sets(options_.checkpoint.path, communicator_.size());
 }
 
 // A disk that is full is no reason to lose the run: it goes on, and tries again when it is time.
@@ -91,45 +95,124 @@ Buffer Session::restore_from(const std::string& path) {
   return Buffer::copy_of(pipeline);
 }
 
-// On another number of ranks each takes the weights of rank 0, and its share of what all ranks had not delivered.
-bool Session::restore() {
-  const int rank = communicator_.rank(), ranks = communicator_.size();
-  if (std::filesystem::exists(checkpoint_path(rank, ranks))) {
-    const Buffer states[] = {restore_from(checkpoint_path(rank, ranks))};
-    synchronizer_.load_state(states);
-    return true;
+// Asked on rank 0: the set that has come farthest. Of that of this number of ranks a rank may see its own file alone.
+int Session::ranks_to_resume() const {
+  const int ranks = communicator_.size();
+  std::optional<std::uint64_t> most = newest_common_step(saved_steps(0, 1, ranks));
+  int best = ranks;
+  for (const int others : server::sets_on_disk(options_.checkpoint.path)) {
+    if (others == ranks) continue;
+    std::optional<std::uint64_t> steps;
+    const std::exception_ptr unusable = failure_of([&] { steps = newest_common_step(saved_steps(0, others, others)); });
+    if (most && (unusable || !steps || *most >= *steps)) continue;
+    if (unusable) std::rethrow_exception(unusable);
+    best = others;  // also where files are missing, which is told then
+    most = steps;
   }
-  const int others = ranks_on_disk(options_.checkpoint.path);
-  if (others == 0 || others == ranks) return false;
+  return best;
+}
+
+std::vector<SavedSteps> Session::saved_steps(int first, int count, int ranks) const {
+  std::vector<SavedSteps> steps;
+  for (int rank = first; rank < first + count; ++rank) {
+    steps.push_back(steps_on_disk(checkpoint_path(rank, ranks), facts()));
+  }
+  return steps;
+}
+
+// What every rank has, of which each sees its own.
+std::vector<SavedSteps> Session::all_saved_steps() {
+  SavedSteps mine;
+  const int rank = communicator_.rank();
+  fail_together(communicator_, failure_of([&] { mine = saved_steps(rank, 1, communicator_.size()).front(); }));
+  const auto number = [](std::optional<std::uint64_t> step) { return step ? static_cast<double>(*step) : -1.0; };
+  std::vector<double> numbers(2 * static_cast<std::size_t>(communicator_.size()), -1.0);
+  numbers[2 * static_cast<std::size_t>(rank)] = number(mine.placed);
+  numbers[2 * static_cast<std::size_t>(rank) + 1] = number(mine.next);
+  numbers = combine(communicator_, numbers, Op::max());
+  const auto step = [](double value) {
+    return value < 0 ? std::optional<std::uint64_t>() : static_cast<std::uint64_t>(value);
+  };
+  std::vector<SavedSteps> all;
+  for (std::size_t i = 0; i < numbers.size(); i += 2) all.push_back({step(numbers[i]), step(numbers[i + 1])});
+  return all;
+}
+
+// Nothing where there is no checkpoint, or the first one was not finished.
+std::optional<std::uint64_t> Session::step_to_resume(std::span<const SavedSteps> saved) const {
+  const std::optional<std::uint64_t> step = newest_common_step(saved);
+  const auto is_placed = [](const SavedSteps& rank) { return rank.placed.has_value(); };
+  if (step || std::ranges::none_of(saved, is_placed)) return step;
+  const auto ranks = static_cast<int>(saved.size());
+  std::string steps;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const SavedSteps& its = saved[static_cast<std::size_t>(rank)];
+    if (!its.placed) {
+      throw Error(ErrorKind::bad_input, fmt::format("{} is not there: some ranks have no checkpoint. Put it back, or "
+                                                    "remove the others to start from the beginning",
+                                                    checkpoint_path(rank, ranks)));
+    }
+    steps += fmt::format("{}{}", steps.empty() ? "" : ", ", *its.placed);
+  }
+  throw Error(ErrorKind::bad_input,
+              fmt::format("{}: ranks have checkpoints of different steps: {}. They are of several runs; remove them to "
+                          "start from the beginning",
+                          options_.checkpoint.path, steps));
+}
+
+// On another number of ranks each takes the weights of rank 0, and its share of what all ranks had not delivered.
+void Session::restore(std::span<const SavedSteps> saved, std::uint64_t step) {
+  const auto ranks = static_cast<int>(saved.size());
+  const auto file_of_step = [&](int rank) {
+    const bool is_placed = saved[static_cast<std::size_t>(rank)].placed == step;
+    return checkpoint_path(rank, ranks) + (is_placed ? "" : ".next");
+  };
+  if (ranks == communicator_.size()) {
+    const Buffer states[] = {restore_from(file_of_step(communicator_.rank()))};
+    return synchronizer_.load_state(states);
+  }
   if (options_.recipe.every > 1) {
     throw Error(ErrorKind::bad_input, fmt::format("{}: was saved on {} ranks, each with weights of its own between two "
                                                   "exchanges: it goes on there only",
-                                                  options_.checkpoint.path, others));
+                                                  options_.checkpoint.path, ranks));
   }
-  std::vector<Buffer> states(static_cast<std::size_t>(others));
-  for (int other = others - 1; other >= 0; --other) {  // the last one read is rank 0's
-    states[static_cast<std::size_t>(other)] = restore_from(checkpoint_path(other, others));
+  std::vector<Buffer> states(static_cast<std::size_t>(ranks));
+  for (int other = ranks - 1; other >= 0; --other) {  // the last one read is rank 0's
+    states[static_cast<std::size_t>(other)] = restore_from(file_of_step(other));
   }
   synchronizer_.load_state(states);
-  return true;
 }
 
 void Session::resume() {
-  bool is_there = false;
-  fail_together(communicator_, failure_of([&] { is_there = restore(); }));
-  const auto steps = static_cast<double>(state_.steps);
-  const double mine[] = {is_there ? 1.0 : 0.0, is_there ? -1.0 : 0.0, steps, -steps};
-  const std::vector<double> most = combine(communicator_, mine, Op::max());
+  double chosen[] = {0};
+  fail_together(communicator_, failure_of([&] {
+                  if (communicator_.rank() == 0) chosen[0] = ranks_to_resume();
+                }));
+  const int ranks = static_cast<int>(combine(communicator_, chosen, Op::max())[0]);
+  std::vector<SavedSteps> saved;
+  if (ranks == communicator_.size()) saved = all_saved_steps();
+  std::optional<std::uint64_t> step;
+  fail_together(communicator_, failure_of([&] {
+                  if (saved.empty()) saved = saved_steps(0, ranks, ranks);
+                  step = step_to_resume(saved);
+                  if (step) restore(saved, *step);
+                }));
+  was_resumed_ = step.has_value();
+  tell_where_it_goes_on();
+}
+
+void Session::tell_where_it_goes_on() const {
   const std::string& path = options_.checkpoint.path;
-  if (most[0] != -most[1]) {
-    throw Error(ErrorKind::bad_input, fmt::format("{}: some ranks have no checkpoint", path));
+  if (!was_resumed_) return tell(fmt::format("{}: there is no checkpoint: starts from the beginning", path));
+  if (!is_over()) {
+    return tell(fmt::format("goes on from {}: epoch {}, step {} of it", path, state_.epoch + 1, state_.step_of_epoch));
   }
-  if (most[2] != -most[3]) {
-    throw Error(ErrorKind::bad_input, fmt::format("{}: ranks have checkpoints of different steps", path));
-  }
-  was_resumed_ = is_there;
-  tell(is_there ? fmt::format("goes on from {}: epoch {}, step {} of it", path, state_.epoch + 1, state_.step_of_epoch)
-                : fmt::format("{}: there is no checkpoint: starts from the beginning", path));
+  const EpochMetrics& last = state_.epochs.back();
+  const std::string why = has_converged() ? "stopped because the held-out loss no longer fell" : "is over";
+  tell(
+      fmt::format("{}: this run {}, after epoch {} with a held-out loss of {:.4f} and an accuracy of {:.4f}: nothing "
+                  "is left to train",
+                  path, why, state_.epoch, last.held_out.loss, last.held_out.accuracy));
 }
 
 }  // namespace tulle::nn

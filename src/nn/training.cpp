@@ -91,11 +91,13 @@ HeldOutSums evaluate_share(Learner& learner, int rank, int ranks, std::uint32_t 
 
 std::string network_fact(const std::vector<gradient::Parameter>& parameters) {
   std::uint32_t names = 0;
+  std::string list;
   for (const gradient::Parameter& parameter : parameters) {
     const std::string line = fmt::format("{} {}\n", parameter.name, parameter.size);
     names = crc32c(std::as_bytes(std::span(line)), names);
+    list += fmt::format("{}{} of {} values", list.empty() ? ": " : ", ", parameter.name, parameter.size);
   }
-  return fmt::format("{} ({:08x})", parameters.size(), names);
+  return fmt::format("{} ({:08x}){}", parameters.size(), names, list);
 }
 
 }  // namespace tulle::nn

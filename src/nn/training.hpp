@@ -43,7 +43,7 @@ struct HeldOutSums {
 /// Of the samples that rank `rank` of `ranks` measures.
 HeldOutSums evaluate_share(Learner& learner, int rank, int ranks, std::uint32_t batch);
 
-/// Which network this is, for checkpoints: how many parameters, and a checksum of their names and sizes.
+/// Which network this is, for checkpoints: how many parameters, a checksum of their names and sizes, and their list.
 std::string network_fact(const std::vector<gradient::Parameter>& parameters);
 
 }  // namespace tulle::nn

@@ -9,11 +9,12 @@
 
 #include "base/output_file.hpp"
 #include "gradient/accumulate.hpp"
-#include "gradient/checkpoint_files.hpp"
 #include "server/agreement.hpp"
 #include "server/branch.hpp"
+#include "server/file_sets.hpp"
 #include "server/held_tensor.hpp"
 #include "server/mail.hpp"
+#include "server/server_files.hpp"
 #include "tulle/base/error.hpp"
 
 namespace tulle::server {
@@ -82,7 +83,7 @@ struct Server::State {
 
   gradient::SavedState empty_state() const;
   void note_for_checkpoint(ParameterId parameter);
-  void write(const gradient::SavedState& state, const std::string& path) const;
+  void write_or_tell(const gradient::SavedState& state);
 
   Communicator communicator;
   Options options;
@@ -95,6 +96,7 @@ struct Server::State {
   ServerStats stats;
   std::map<ParameterId, double> grace_ends;  ///< of open steps that have enough pushes, on the transport's clock
   std::map<std::uint64_t, gradient::SavedState> unfinished_checkpoints;  ///< by version
+  ServerFiles files;
   bool is_serving = false;
   bool expects_newcomers = false, is_over = false;
   std::vector<int> arrivals;
@@ -111,6 +113,7 @@ Server::State::State(Communicator its_communicator, std::vector<Parameter> param
       server_options(its_server_options),
       description(description_of(parameters, options)),
       workers(static_cast<std::size_t>(communicator.size() - options.servers)),
+      files(communicator.rank(), options.servers, options.backup > 0 || options.staleness > 0),
       mail(communicator, options.port, 0) {
   communicator.set_peer_policy(PeerPolicy::tells);
   const std::vector<int> owners = servers_of(parameters, options.servers);
@@ -441,16 +444,19 @@ void Server::State::note_for_checkpoint(ParameterId parameter) {
   state.parameters.push_back(tensor.saved(state.storage));
   if (state.parameters.size() < shard.size()) return;
   state.steps = tensor.version();
-  write(state, server_options.checkpoint_path);
-  stats.checkpoints += 1;
+  write_or_tell(state);
   unfinished_checkpoints.erase(unfinished_checkpoints.begin(), std::next(place));
 }
 
-void Server::State::write(const gradient::SavedState& state, const std::string& path) const {
-  const Buffer bytes = gradient::encode_state(state);
-  OutputFile file(gradient::path_of_rank(path, communicator.rank(), options.servers));
-  file.write(bytes.bytes());
-  file.commit();
+// A disk that is full is no reason to lose the run: it goes on, and tries again when it is time.
+void Server::State::write_or_tell(const gradient::SavedState& state) {
+  try {
+    files.write(server_options.checkpoint_path, state);
+    stats.checkpoints += 1;
+  } catch (const Error& error) {
+    stats.failed_checkpoints += 1;
+    if (server_options.on_checkpoint_failure) server_options.on_checkpoint_failure(error);
+  }
 }
 
 // ---------------------------------------------------------------- what users call
@@ -469,7 +475,7 @@ Server Server::make(Communicator communicator, std::vector<Parameter> parameters
                                                   communicator.rank(), options.servers));
   }
   if (server_options.checkpoint_every > 0) {
-    require_writable(gradient::path_of_rank(server_options.checkpoint_path, communicator.rank(), options.servers));
+    require_writable(file_of(server_options.checkpoint_path, communicator.rank(), options.servers));
   }
   return Server(std::make_unique<State>(std::move(communicator), std::move(parameters), options, server_options));
 }
@@ -555,14 +561,13 @@ void Server::save_checkpoint(const std::string& path) const {
     state.steps = std::max(state.steps, tensor.version());
     state.parameters.push_back(tensor.saved(state.storage));
   }
-  state_->write(state, path);
+  state_->files.write(path, state);
 }
 
+bool Server::has_checkpoint(const std::string& path) const { return state_->files.is_there(path); }
+
 void Server::load_checkpoint(const std::string& path) {
-  std::vector<gradient::SavedState> states;
-  for (const Buffer& bytes : gradient::read_states(path, state_->communicator.rank(), state_->options.servers)) {
-    states.push_back(gradient::decode_state(bytes));
-  }
+  const auto states = state_->files.read(path, state_->server_options.checkpoint_every);
   std::map<std::string, const gradient::SavedParameter*> by_name;
   for (const gradient::SavedState& state : states) {
     for (const gradient::SavedParameter& parameter : state.parameters) by_name[parameter.name] = &parameter;

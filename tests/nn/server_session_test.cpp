@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -22,6 +23,7 @@
 #include "tulle/comm/tcp.hpp"
 #include "tulle/comm/threads.hpp"
 #include "tulle/server/reception.hpp"
+#include "tulle/server/worker.hpp"
 
 namespace tulle::nn {
 namespace {
@@ -372,6 +374,117 @@ TEST(ServerSession, AStopIsHeardByAllAndTheRunGoesOnLater) {
   ASSERT_FALSE(second.result.epochs.empty());
   EXPECT_EQ(second.result.epochs.back().epoch, options.epochs);
   EXPECT_EQ(second.weights[0], second.weights[1]);
+}
+
+// With a backup worker parameters are of different steps when workers are told to stop; here one is two steps ahead.
+TEST(ServerSession, WhatAStoppedJobWithBackupWorkersLeftIsGoneOnFrom) {
+  const TemporaryDirectory scratch;
+  TrainerOptions options = exact_steps(2, "dense");
+  options.epochs = 2;
+  options.checkpoint = {.path = scratch.path("run"), .resume = true};
+  options.server.backup = 1;
+  const std::vector<gradient::Parameter> parameters = LinearLearner().parameters();
+  run_threads(3, [&](Communicator& communicator) {
+    const server::Options agreed{.backup = 1, .push = options.recipe, .seed = options.seed};
+    if (communicator.rank() == 0) {
+      server::Server server = server::Server::make(communicator, parameters, agreed, {});
+      server.run();
+      EXPECT_EQ(server.version(0), 1u);
+      EXPECT_EQ(server.version(1), 3u);
+      return server.save_checkpoint(scratch.path("run.server"));
+    }
+    server::Worker worker = server::Worker::make(communicator, parameters, agreed);
+    LinearLearner learner;
+    worker.join(std::vector<std::span<float>>{learner.weights(0), learner.weights(1)});
+    const auto step = [&](gradient::ParameterId id) {
+      worker.push(id, std::vector<float>(parameters[id].size, 0.5f));
+      worker.pull(id, learner.weights(id));
+    };
+    for (const gradient::ParameterId id : {1u, 0u, 1u, 1u}) {
+      if (communicator.rank() == 1) step(id);
+    }
+    worker.leave();
+  });
+  std::vector<std::string> messages;
+  options.on_message = [&](const std::string& message) { messages.push_back(message); };
+  const Trained done = trained(2, options);
+  ASSERT_FALSE(messages.empty());
+  EXPECT_TRUE(contains(messages[0], "epoch 1, step 1 of it")) << messages[0];
+  ASSERT_EQ(done.result.epochs.size(), 2u);
+  EXPECT_EQ(done.weights[0], done.weights[1]);
+  options.server.backup = 0;
+  options.epochs = 3;
+  trained(2, options);  // all are of one step at the end
+}
+
+TEST(ServerSession, WhereTheNumberOfServersReturnsTheNewestCheckpointIsTaken) {
+  const TemporaryDirectory scratch;
+  TrainerOptions options = exact_steps(2, "three_lc");
+  options.checkpoint = {.path = scratch.path("run"), .resume = true};
+  options.rate = 0.02;
+  for (const int servers : {1, 2, 1}) {
+    std::vector<std::string> messages;
+    options.on_message = [&](const std::string& message) { messages.push_back(message); };
+    options.server.servers = servers;
+    trained(2, options);
+    ASSERT_EQ(messages.size(), 1u);
+    if (options.epochs > 1) {
+      EXPECT_TRUE(contains(messages[0], fmt::format("epoch {}, step 0 of it", options.epochs))) << messages[0];
+    }
+    options.epochs += 1;
+  }
+  EXPECT_FALSE(std::filesystem::exists(scratch.path("run.server.0-of-2")));
+}
+
+// One server has written its last file when the job is killed, the other has not.
+TEST(ServerSession, AJobThatIsKilledWhileItSavesGoesOnFromTheStepThatAllServersHave) {
+  for (const bool is_between : {false, true}) {  // also while a file is about to take the place of another
+    const TemporaryDirectory scratch;
+    TrainerOptions options = exact_steps(2, "three_lc");
+    options.epochs = 2;
+    options.rate = 0.02;
+    options.server.servers = 2;
+    const Trained whole = trained(2, options);
+    options.epochs = 1;
+    options.checkpoint = {.path = scratch.path("run"), .resume = true, .steps = 2};
+    trained(2, options);
+    const std::string torn = scratch.path("run.server.1-of-2");
+    std::filesystem::remove(torn);
+    if (!is_between) std::filesystem::rename(torn + ".before", torn);
+    options.epochs = 2;
+    std::vector<std::string> messages;
+    options.on_message = [&](const std::string& message) { messages.push_back(message); };
+    EXPECT_EQ(trained(2, options).weights, whole.weights);
+    ASSERT_EQ(messages.size(), 1u);
+    EXPECT_TRUE(contains(messages[0], "epoch 1, step 2 of it")) << messages[0];
+    messages.clear();
+    trained(2, options);
+    ASSERT_EQ(messages.size(), 1u);
+    EXPECT_TRUE(contains(messages[0], "this run is over, after 8 steps")) << messages[0];
+  }
+}
+
+TEST(ServerSession, ACheckpointThatCannotBeWrittenIsToldAndTheJobGoesOn) {
+  const TemporaryDirectory scratch;
+  std::filesystem::create_directory(scratch.path("disk"));
+  TrainerOptions options = exact_steps(1, "dense");
+  options.server.servers = 2;
+  options.checkpoint = {.path = scratch.path("disk/run"), .steps = 1};
+  std::vector<std::string> messages;
+  options.on_message = [&](const std::string& message) { messages.push_back(message); };
+  const Trained done = trained(1, options, [&](LinearLearner& learner, int) {
+    learner.before_back = [&](int step) {
+      if (step == 2) std::filesystem::remove_all(scratch.path("disk"));
+    };
+  });
+  EXPECT_EQ(done.result.epochs.size(), 1u);
+  EXPECT_FALSE(done.result.checkpoint_error.empty());
+  for (const char* const who : {"server 0: ", "server 1: ", "worker 0: "}) {
+    const auto tells = [&](const std::string& message) {
+      return contains(message, who) && contains(message, "the checkpoint was not written");
+    };
+    EXPECT_TRUE(std::ranges::any_of(messages, tells)) << who;
+  }
 }
 
 TEST(ServerSession, StalenessLetsWorkersGoOnAndAllStepsAreTaken) {

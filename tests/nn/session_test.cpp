@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 
 #include "base/error_of.hpp"
@@ -157,6 +158,20 @@ TEST(Session, LocalStepsExchangeHowFarEachRankHasCome) {
   for (std::size_t i = 0; i < together.size(); ++i) EXPECT_NEAR(together[i], (ends[0][i] + ends[1][i]) / 2, 1e-6);
 }
 
+// Before the first exchange a rank's gradient is not averaged: it may be as long as one process allows.
+TEST(Session, ALocalStepIsClippedAsThatOfOneProcess) {
+  TrainerOptions options = three_exact_steps(2, "local2:4");
+  options.steps_of_epoch = 1;
+  options.clip_norm = 0.125;
+  run_threads(2, [&](Communicator& communicator) {
+    LinearLearner learner;
+    Session(communicator, learner, options).train();
+    double squares = 0;
+    for (const float weight : learner.all()) squares += static_cast<double>(weight) * weight;
+    EXPECT_NEAR(std::sqrt(squares), options.rate * options.clip_norm, 1e-6);
+  });
+}
+
 TEST(Session, AResumedRunIsTheUninterruptedOneBitForBit) {
   for (const char* const recipe :
        {"topk:10%|dense_below:0", "redsync:20%|dense_below:0", "sparseloco:every=3", "dense"}) {
@@ -195,8 +210,6 @@ TEST(Session, ACheckpointGoesOnOnAnotherNumberOfRanks) {
   const std::vector<float> saved = trained(4, options);
   options.batch = 4;
   EXPECT_EQ(trained(2, options), saved);  // all epochs are over: nothing changes
-  std::filesystem::remove(scratch.path("run.0-of-2"));
-  std::filesystem::remove(scratch.path("run.1-of-2"));
   options.epochs = 2;
   run_threads(2, [&](Communicator& communicator) {
     LinearLearner learner;
@@ -204,6 +217,87 @@ TEST(Session, ACheckpointGoesOnOnAnotherNumberOfRanks) {
     EXPECT_EQ(learner.steps, 3);
     EXPECT_NE(learner.all(), saved);
   });
+}
+
+TEST(Session, WhereTheNumberOfRanksReturnsTheNewestCheckpointIsTaken) {
+  const TemporaryDirectory scratch;
+  TrainerOptions options = three_exact_steps(4, "topk:10%|dense_below:0");
+  options.checkpoint = {.path = scratch.path("run"), .resume = true};
+  for (const int ranks : {2, 4, 2, 3}) {
+    run_threads(ranks, [&](Communicator& communicator) {
+      LinearLearner learner;
+      EXPECT_EQ(Session(communicator, learner, options).train().epochs.size(), options.epochs);
+      EXPECT_EQ(learner.steps, 3) << ranks;  // of the new epoch alone
+    });
+    EXPECT_TRUE(std::filesystem::exists(scratch.path("run.0-of-" + std::to_string(ranks))));
+    options.epochs += 1;
+  }
+  EXPECT_FALSE(std::filesystem::exists(scratch.path("run.0-of-2")));
+  EXPECT_FALSE(std::filesystem::exists(scratch.path("run.3-of-4")));
+}
+
+// Rank 0's file is in its place already where rank 1's is not.
+TEST(Session, AJobThatIsKilledWhileItSavesGoesOnFromAStepThatAllRanksHave) {
+  const TemporaryDirectory scratch;
+  const std::string first = scratch.path("run.0-of-2"), second = scratch.path("run.1-of-2");
+  const auto put = [](const std::string& from, const std::string& to) {
+    std::filesystem::copy_file(from, to, std::filesystem::copy_options::overwrite_existing);
+  };
+  TrainerOptions options = three_exact_steps(2, "topk:10%|dense_below:0");
+  options.checkpoint = {.path = scratch.path("run"), .resume = true};
+  const auto steps_to_third_epoch = [&] {
+    int steps = 0;
+    TrainerOptions longer = options;
+    longer.epochs = 3;
+    run_threads(2, [&](Communicator& communicator) {
+      LinearLearner learner;
+      Session(communicator, learner, longer).train();
+      if (communicator.rank() == 0) steps = learner.steps;
+    });
+    return steps;
+  };
+  const auto tear = [&] {
+    for (const std::string& file : {first, second}) std::filesystem::remove(file);
+    options.epochs = 1;
+    trained(2, options);
+    for (const std::string& file : {first, second}) put(file, file + ".old");
+    options.epochs = 2;
+    trained(2, options);
+    std::filesystem::rename(second, second + ".next");
+    put(second + ".old", second);
+  };
+  tear();
+  EXPECT_EQ(steps_to_third_epoch(), 3);
+  tear();  // one waits for its place, the other is not written
+  std::filesystem::rename(first, first + ".next");
+  put(first + ".old", first);
+  std::filesystem::remove(second + ".next");
+  EXPECT_EQ(steps_to_third_epoch(), 6);
+  tear();
+  std::filesystem::remove(second + ".next");
+  EXPECT_NE(error_of([&] { trained(2, options); }).find("different steps: 6, 3"), std::string::npos);
+}
+
+TEST(Session, ARunThatIsOverSaysSoAndDoesNotGoOn) {
+  const TemporaryDirectory scratch;
+  TrainerOptions options{.batch = 8, .epochs = 100};  // its held-out loss rises from epoch to epoch
+  options.patience = 2;
+  options.checkpoint = {.path = scratch.path("run"), .resume = true};
+  std::vector<std::string> messages;
+  options.on_message = [&](const std::string& message) { messages.push_back(message); };
+  trained(2, options);
+  const auto again = [&] {
+    run_threads(2, [&](Communicator& communicator) {
+      LinearLearner learner;
+      EXPECT_EQ(Session(communicator, learner, options).train().epochs.size(), 3u);
+      EXPECT_EQ(learner.steps, 0);
+    });
+    return messages.back();
+  };
+  EXPECT_NE(again().find("no longer fell, after epoch 3"), std::string::npos) << messages.back();
+  options.patience = 0;
+  options.epochs = 3;
+  EXPECT_NE(again().find("this run is over, after epoch 3"), std::string::npos) << messages.back();
 }
 
 TEST(Session, ACheckpointOfAnotherRunIsRefusedByName) {
@@ -217,7 +311,23 @@ TEST(Session, ACheckpointOfAnotherRunIsRefusedByName) {
       << error_of([&] { trained(2, options); });
   options.recipe = gradient::parse_recipe("dense");
   std::filesystem::remove(scratch.path("run.1-of-2"));
-  EXPECT_NE(error_of([&] { trained(2, options); }).find("some ranks have no checkpoint"), std::string::npos);
+  const std::string missing = error_of([&] { trained(2, options); });
+  EXPECT_NE(missing.find("run.1-of-2 is not there: some ranks have no checkpoint"), std::string::npos) << missing;
+}
+
+TEST(Session, ACheckpointOfAnotherNetworkNamesTheParameterThatDiffers) {
+  const auto facts = [](std::uint64_t size) {
+    return Facts{{"parameters", network_fact({{.name = "first", .size = 4}, {.name = "second", .size = size}})}};
+  };
+  const std::string saved = to_json({}, facts(8));
+  EXPECT_EQ(error_of([&] { run_from_json(saved, facts(8), "run"); }), "no error");
+  const std::string told = error_of([&] { run_from_json(saved, facts(9), "run"); });
+  EXPECT_NE(told.find("run: parameters differ: number 2 was second of 8 values, and is second of 9 values now"),
+            std::string::npos)
+      << told;
+  const std::string of_older_tulle = to_json({}, {{"parameters", "2 (00000000)"}});
+  EXPECT_NE(error_of([&] { run_from_json(of_older_tulle, facts(8), "run"); }).find("was 2 (00000000), and is 2 ("),
+            std::string::npos);
 }
 
 TEST(Session, ARankThatFailsIsHeardOfByAllAtOnce) {

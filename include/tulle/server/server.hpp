@@ -17,11 +17,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "tulle/base/error.hpp"
 #include "tulle/comm/communicator.hpp"
 #include "tulle/server/options.hpp"
 
@@ -32,8 +34,11 @@ namespace tulle::server {
 struct ServerOptions {
   Sgd sgd;
   /// Every so many steps a server writes PATH.SERVER-of-SERVERS, each parameter as it was after that step; 0: never.
+  /// What was there becomes PATH.SERVER-of-SERVERS.before.
   std::uint64_t checkpoint_every = 0;
   std::string checkpoint_path = {};
+  /// Called inside run() where one of these could not be written. The server goes on; must not throw.
+  std::function<void(const Error&)> on_checkpoint_failure = {};
 };
 
 /// What a server did.
@@ -47,7 +52,8 @@ struct ServerStats {
   std::uint64_t bytes_received = 0;
   std::uint64_t bytes_sent = 0;
   std::uint64_t checkpoints = 0;
-  std::uint64_t restarts = 0;  ///< workers that joined again, and processes that took a lost worker's place
+  std::uint64_t failed_checkpoints = 0;  ///< that could not be written
+  std::uint64_t restarts = 0;            ///< workers that joined again, and processes that took a lost worker's place
 };
 
 /// A worker that is gone, and how.
@@ -83,7 +89,7 @@ class Server {
   std::uint64_t version(ParameterId parameter) const;
 
   /// Serves until every worker has left or is lost. Throws peer_failed where none left in order, deadline where nothing
-  /// arrived for `deadline_seconds`, naming who is waited for, and system where a checkpoint cannot be written.
+  /// arrived for `deadline_seconds`, naming who is waited for.
   void run();
   Task<> await_run();
 
@@ -103,10 +109,16 @@ class Server {
   /// holder still sends is thrown away. From any thread beside run(), but not inside a program.
   void adopt(Communicator group, std::vector<int> places);
 
-  /// Weights, velocities, error buffers and versions, in one file that appears whole or not at all. Throws system.
+  /// Weights, velocities, error buffers and versions, in one file that appears whole or not at all; what was there
+  /// stays as PATH.SERVER-of-SERVERS.before. Files of other numbers of servers are removed once all servers have
+  /// theirs. Throws system.
   void save_checkpoint(const std::string& path) const;
-  /// Goes on from files of any number of servers. Throws bad_input where one is missing, damaged, or of other
-  /// parameters; then nothing has changed. REQUIRES: before run().
+  /// True where load_checkpoint() has something to go on from.
+  bool has_checkpoint(const std::string& path) const;
+  /// Goes on from files of any number of servers: from the newest step that all of them have. Where they have none in
+  /// common, and with backup workers or staleness from what a stopped job left, parameters may be of different
+  /// versions. Throws bad_input where a file is missing, damaged, or of other parameters; then nothing has changed.
+  /// REQUIRES: before run().
   void load_checkpoint(const std::string& path);
 
  private:

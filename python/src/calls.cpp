@@ -7,7 +7,10 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <condition_variable>
+#include <cstdio>
 #include <future>
+#include <mutex>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -42,7 +45,7 @@ struct Options {
   std::string algorithm, index_coding, team_gather;  ///< that `call` views
 
   void own(std::string_view& field, std::string& text, const py::handle& value) {
-    text = value.cast<std::string>();
+    text = read<std::string>(value);
     field = text;
   }
 };
@@ -56,23 +59,23 @@ const Setter<Options> kSetters[] = {
     {"algorithm", [](Options& o, const py::handle& v) { o.own(o.call.algorithm, o.algorithm, v); }},
     {"index_coding", [](Options& o, const py::handle& v) { o.own(o.call.index_coding, o.index_coding, v); }},
     {"team_gather", [](Options& o, const py::handle& v) { o.own(o.call.team_gather, o.team_gather, v); }},
-    {"op", [](Options& o, const py::handle& v) { o.call.op = op_from(v.cast<std::string>()); }},
-    {"root", [](Options& o, const py::handle& v) { o.call.root = v.cast<int>(); }},
-    {"density", [](Options& o, const py::handle& v) { o.call.density = v.cast<double>(); }},
-    {"k", [](Options& o, const py::handle& v) { o.call.k = v.cast<std::uint64_t>(); }},
+    {"op", [](Options& o, const py::handle& v) { o.call.op = op_from(read<std::string>(v, "a name, such as 'max'")); }},
+    {"root", [](Options& o, const py::handle& v) { o.call.root = read<int>(v); }},
+    {"density", [](Options& o, const py::handle& v) { o.call.density = read<double>(v); }},
+    {"k", [](Options& o, const py::handle& v) { o.call.k = read<std::uint64_t>(v); }},
     {"value_coding",
-     [](Options& o, const py::handle& v) { o.call.value_coding = parse_value_codec(v.cast<std::string>()); }},
+     [](Options& o, const py::handle& v) { o.call.value_coding = parse_value_codec(read<std::string>(v)); }},
     {"coded_values",
      [](Options& o, const py::handle& v) { o.call.coded_values = named(v, kCodedValues, "kind of values"); }},
     {"residual", [](Options& o, const py::handle& v) { o.call.residual = named(v, kResidualModes, "residual mode"); }},
-    {"teams", [](Options& o, const py::handle& v) { o.call.teams = v.cast<int>(); }},
-    {"threshold_period", [](Options& o, const py::handle& v) { o.call.threshold_period = v.cast<std::uint32_t>(); }},
-    {"region_period", [](Options& o, const py::handle& v) { o.call.region_period = v.cast<std::uint32_t>(); }},
-    {"seed", [](Options& o, const py::handle& v) { o.call.seed = v.cast<std::uint64_t>(); }},
-    {"step", [](Options& o, const py::handle& v) { o.call.step = v.cast<std::uint64_t>(); }},
-    {"deadline", [](Options& o, const py::handle& v) { o.call.deadline_seconds = v.cast<double>(); }},
-    {"checksum", [](Options& o, const py::handle& v) { o.call.checksum = v.cast<bool>(); }},
-    {"reproducible", [](Options& o, const py::handle& v) { o.call.reproducible = v.cast<bool>(); }},
+    {"teams", [](Options& o, const py::handle& v) { o.call.teams = read<int>(v); }},
+    {"threshold_period", [](Options& o, const py::handle& v) { o.call.threshold_period = read<std::uint32_t>(v); }},
+    {"region_period", [](Options& o, const py::handle& v) { o.call.region_period = read<std::uint32_t>(v); }},
+    {"seed", [](Options& o, const py::handle& v) { o.call.seed = read<std::uint64_t>(v); }},
+    {"step", [](Options& o, const py::handle& v) { o.call.step = read<std::uint64_t>(v); }},
+    {"deadline", [](Options& o, const py::handle& v) { o.call.deadline_seconds = read_seconds(v); }},
+    {"checksum", [](Options& o, const py::handle& v) { o.call.checksum = read<bool>(v); }},
+    {"reproducible", [](Options& o, const py::handle& v) { o.call.reproducible = read<bool>(v); }},
 };
 
 constexpr Named<OperationKind> kKinds[] = {{"allreduce", OperationKind::allreduce},
@@ -203,36 +206,125 @@ void abort(Group& group, const std::string& reason) {
 
 // ---------------------------------------------------------------- connecting
 
-// Meets by what Python gives: an object with rank, size and allgather(bytes).
-class PythonRendezvous final : public Rendezvous {
+// Strangers who connect are refused, and disturb nobody. It is told to standard error, at most once a second, because
+// whoever scans ports does so quickly; without Python, because this may run on a thread that has not its lock.
+void tell_of_refusal(const std::string& address, const std::string& reason) {
+  static std::mutex mutex;
+  static Clock::time_point silent_until;
+  static std::uint64_t untold = 0;
+  const std::lock_guard lock(mutex);
+  const Clock::time_point now = Clock::now();
+  if (now < silent_until) {
+    ++untold;
+    return;
+  }
+  silent_until = now + std::chrono::seconds(1);
+  const std::string more = untold == 0 ? "" : " (and " + std::to_string(untold) + " before it)";
+  untold = 0;
+  (void)std::fprintf(stderr, "tulle: refused a connection from %s: %s%s\n", address.c_str(), reason.c_str(),
+                     more.c_str());
+}
+
+TcpOptions tcp_options(const std::string& interface, const std::string& ports, double deadline) {
+  return {.interface = interface, .ports = ports, .deadline_seconds = deadline, .on_refusal = tell_of_refusal};
+}
+
+// Where the thread that connects and the one that called meet: a job's other means of communication may be bound to the
+// latter, which therefore makes the exchanges, and between them looks for signals.
+class Meeting {
  public:
-  PythonRendezvous(int rank, int size, py::object allgather)
-      : rank_(rank), size_(size), allgather_(std::move(allgather)) {}
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
-  std::vector<std::string> allgather(const std::string& mine) override {
-    const py::gil_scoped_acquire acquired;
-    std::vector<std::string> all;
-    for (const py::handle& each : allgather_(py::bytes(mine)))
-      all.push_back(py::bytes(py::reinterpret_borrow<py::object>(each)));
-    if (all.size() == static_cast<std::size_t>(size_)) return all;
-    throw Error(ErrorKind::bad_input, "allgather of the rendezvous gave not as many strings as there are ranks");
+  /// Of the thread that connects: what every rank gives. Throws where the caller has left.
+  std::vector<std::string> exchange(const std::string& mine) {
+    std::unique_lock lock(mutex_);
+    wanted_ = mine;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return given_ || is_left_; });
+    if (!given_) throw Error(ErrorKind::system, "connecting was interrupted");
+    return *std::exchange(given_, std::nullopt);
+  }
+  void end() {
+    const std::lock_guard lock(mutex_);
+    is_over_ = true;
+    changed_.notify_all();
+  }
+
+  /// Of the caller: waits for as long as signals may wait.
+  void wait_a_slice() {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kSlice, [&] { return wanted_ || is_over_; });
+  }
+  bool is_over() {
+    const std::lock_guard lock(mutex_);
+    return is_over_;
+  }
+  std::optional<std::string> wanted() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(wanted_, std::nullopt);
+  }
+  void give(std::vector<std::string> all) {
+    const std::lock_guard lock(mutex_);
+    given_ = std::move(all);
+    changed_.notify_all();
+  }
+  void leave() {
+    const std::lock_guard lock(mutex_);
+    is_left_ = true;
+    changed_.notify_all();
   }
 
  private:
-  int rank_, size_;
-  py::object allgather_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<std::string> wanted_;
+  std::optional<std::vector<std::string>> given_;
+  bool is_over_ = false, is_left_ = false;
 };
 
-TcpOptions tcp_options(const std::string& interface, const std::string& ports, double deadline) {
-  return {.interface = interface, .ports = ports, .deadline_seconds = deadline};
+class MeetingRendezvous final : public Rendezvous {
+ public:
+  MeetingRendezvous(int rank, int size, std::shared_ptr<Meeting> meeting)
+      : rank_(rank), size_(size), meeting_(std::move(meeting)) {}
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::vector<std::string> allgather(const std::string& mine) override { return meeting_->exchange(mine); }
+
+ private:
+  int rank_, size_;
+  std::shared_ptr<Meeting> meeting_;
+};
+
+std::vector<std::string> gathered_by_python(const py::object& allgather, int size, const std::string& mine) {
+  std::vector<std::string> all;
+  for (const py::handle& each : allgather(py::bytes(mine)))
+    all.push_back(py::bytes(py::reinterpret_borrow<py::object>(each)));
+  if (all.size() == static_cast<std::size_t>(size)) return all;
+  throw Error(ErrorKind::bad_input, "allgather of the rendezvous gave not as many strings as there are ranks");
 }
 
-// On this thread, because a job's other means of communication may be bound to it.
+// Meets by what Python gives: an object with rank, size and allgather(bytes).
 Group connect_by_python(int rank, int size, const py::object& allgather, const std::string& interface,
                         const std::string& ports, double deadline) {
-  PythonRendezvous rendezvous(rank, size, allgather);
-  return Group(without_gil([&] { return connect(rendezvous, tcp_options(interface, ports, deadline)); }));
+  const auto meeting = std::make_shared<Meeting>();
+  std::packaged_task<Communicator()> task([=] {
+    const std::shared_ptr<void> at_the_end(nullptr, [meeting](void*) { meeting->end(); });
+    MeetingRendezvous rendezvous(rank, size, meeting);
+    return connect(rendezvous, tcp_options(interface, ports, deadline));
+  });
+  std::future<Communicator> result = task.get_future();
+  std::thread(std::move(task)).detach();
+  try {
+    while (!meeting->is_over()) {
+      without_gil([&] { meeting->wait_a_slice(); });
+      look_for_signals();
+      if (const std::optional<std::string> mine = meeting->wanted()) {
+        meeting->give(gathered_by_python(allgather, size, *mine));
+      }
+    }
+  } catch (...) {
+    meeting->leave();
+    throw;
+  }
+  return Group(without_gil([&] { return result.get(); }));
 }
 
 using MakeRendezvous = std::function<std::unique_ptr<Rendezvous>()>;

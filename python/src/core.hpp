@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "memory.hpp"
@@ -37,6 +38,34 @@ auto without_gil(Function function) {
 
 inline py::str text(std::string_view view) { return {view.data(), view.size()}; }
 
+/// What is expected of an option whose value is not of its type; apply() says which option it is.
+struct WrongValue {
+  std::string expected;
+};
+
+/// The value of an option. Throws WrongValue.
+template <class T>
+T read(const py::handle& value, const char* expected = nullptr) {
+  try {
+    return value.cast<T>();
+  } catch (const py::cast_error&) {
+    if (expected != nullptr) throw WrongValue{expected};
+    if constexpr (std::is_same_v<T, std::string>) throw WrongValue{"text"};
+    if constexpr (std::is_same_v<T, bool>) throw WrongValue{"True or False"};
+    if constexpr (std::is_unsigned_v<T>) throw WrongValue{"a whole number, 0 or more"};
+    if constexpr (std::is_integral_v<T>) throw WrongValue{"a whole number"};
+    throw WrongValue{"a number"};
+  }
+}
+
+/// Seconds of a deadline; 0 is the default. Throws WrongValue.
+inline double read_seconds(const py::handle& value) {
+  const char* const expected = "seconds, or leave it out for the default";
+  const auto seconds = read<double>(value, expected);
+  if (seconds >= 0) return seconds;
+  throw WrongValue{expected};
+}
+
 /// A value of an enumeration and what Python calls it.
 template <class Enum>
 struct Named {
@@ -47,7 +76,7 @@ struct Named {
 /// The value of that name. Throws bad_input that lists the names.
 template <class Enum, std::size_t kCount>
 Enum named(const py::handle& given, const Named<Enum> (&all)[kCount], const char* what) {
-  const auto name = given.cast<std::string>();
+  const auto name = read<std::string>(given);
   std::string names;
   for (const Named<Enum>& each : all) {
     if (each.name == name) return each.value;
@@ -70,7 +99,7 @@ std::string names_of(const Setter<Options> (&setters)[kCount]) {
   return names;
 }
 
-/// Throws TypeError for a name that none of the setters has.
+/// Throws TypeError for a name that none of the setters has, and for a value that is not of its type.
 template <class Options, std::size_t kCount>
 void apply(Options& options, const py::dict& arguments, const Setter<Options> (&setters)[kCount]) {
   for (const auto& [key, value] : arguments) {
@@ -80,7 +109,11 @@ void apply(Options& options, const py::dict& arguments, const Setter<Options> (&
       if (setter.name == name) found = &setter;
     }
     if (found == nullptr) throw py::type_error("there is no option '" + name + "'; there are " + names_of(setters));
-    found->set(options, value);
+    try {
+      found->set(options, value);
+    } catch (const WrongValue& wrong) {
+      throw py::type_error("option '" + name + "' is " + std::string(py::repr(value)) + ": give " + wrong.expected);
+    }
   }
 }
 

@@ -118,14 +118,14 @@ constexpr Named<BucketForm> kForms[] = {{"exact", BucketForm::exact}, {"randomiz
 constexpr Named<Sign> kSigns[] = {{"any", Sign::any}, {"positive", Sign::positive}, {"negative", Sign::negative}};
 
 const Setter<SelectOptions> kSelectSetters[] = {
-    {"k", [](SelectOptions& o, const py::handle& v) { o.k = v.cast<std::uint64_t>(); }},
-    {"density", [](SelectOptions& o, const py::handle& v) { o.density = v.cast<double>(); }},
-    {"threshold", [](SelectOptions& o, const py::handle& v) { o.threshold = v.cast<double>(); }},
-    {"cap", [](SelectOptions& o, const py::handle& v) { o.cap = v.cast<std::uint64_t>(); }},
-    {"bucket", [](SelectOptions& o, const py::handle& v) { o.bucket = v.cast<std::uint64_t>(); }},
-    {"seed", [](SelectOptions& o, const py::handle& v) { o.seed = v.cast<std::uint64_t>(); }},
-    {"step", [](SelectOptions& o, const py::handle& v) { o.step = v.cast<std::uint64_t>(); }},
-    {"threads", [](SelectOptions& o, const py::handle& v) { o.threads = v.cast<int>(); }},
+    {"k", [](SelectOptions& o, const py::handle& v) { o.k = read<std::uint64_t>(v); }},
+    {"density", [](SelectOptions& o, const py::handle& v) { o.density = read<double>(v); }},
+    {"threshold", [](SelectOptions& o, const py::handle& v) { o.threshold = read<double>(v); }},
+    {"cap", [](SelectOptions& o, const py::handle& v) { o.cap = read<std::uint64_t>(v); }},
+    {"bucket", [](SelectOptions& o, const py::handle& v) { o.bucket = read<std::uint64_t>(v); }},
+    {"seed", [](SelectOptions& o, const py::handle& v) { o.seed = read<std::uint64_t>(v); }},
+    {"step", [](SelectOptions& o, const py::handle& v) { o.step = read<std::uint64_t>(v); }},
+    {"threads", [](SelectOptions& o, const py::handle& v) { o.threads = read<int>(v); }},
     {"sign", [](SelectOptions& o, const py::handle& v) { o.sign = named(v, kSigns, "sign"); }},
     {"form", [](SelectOptions& o, const py::handle& v) { o.form = named(v, kForms, "form of buckets"); }},
     {"non_finite",

@@ -44,17 +44,17 @@ constexpr Named<Lending> kLendings[] = {{"until_start_returns", Lending::until_s
 using Options = SynchronizerOptions;
 const Setter<Options> kSetters[] = {
     {"non_finite", [](Options& o, const py::handle& v) { o.non_finite = named(v, kPolicies, "policy"); }},
-    {"seed", [](Options& o, const py::handle& v) { o.seed = v.cast<std::uint64_t>(); }},
-    {"first_channel", [](Options& o, const py::handle& v) { o.first_channel = v.cast<std::uint32_t>(); }},
-    {"fuse_below", [](Options& o, const py::handle& v) { o.fuse_below = v.cast<std::uint64_t>(); }},
-    {"fuse_values", [](Options& o, const py::handle& v) { o.fuse_values = v.cast<std::uint64_t>(); }},
-    {"threads", [](Options& o, const py::handle& v) { o.threads = v.cast<int>(); }},
+    {"seed", [](Options& o, const py::handle& v) { o.seed = read<std::uint64_t>(v); }},
+    {"first_channel", [](Options& o, const py::handle& v) { o.first_channel = read<std::uint32_t>(v); }},
+    {"fuse_below", [](Options& o, const py::handle& v) { o.fuse_below = read<std::uint64_t>(v); }},
+    {"fuse_values", [](Options& o, const py::handle& v) { o.fuse_values = read<std::uint64_t>(v); }},
+    {"threads", [](Options& o, const py::handle& v) { o.threads = read<int>(v); }},
     {"boundaries", [](Options& o, const py::handle& v) { o.boundaries = named(v, kBoundaries, "kind of boundaries"); }},
-    {"reproducible", [](Options& o, const py::handle& v) { o.reproducible = v.cast<bool>(); }},
-    {"replica_check_every", [](Options& o, const py::handle& v) { o.replica_check_every = v.cast<std::uint64_t>(); }},
-    {"residual_norms", [](Options& o, const py::handle& v) { o.residual_norms = v.cast<bool>(); }},
-    {"deadline", [](Options& o, const py::handle& v) { o.deadline_seconds = v.cast<double>(); }},
-    {"undo", [](Options& o, const py::handle& v) { o.undo = v.cast<bool>(); }},
+    {"reproducible", [](Options& o, const py::handle& v) { o.reproducible = read<bool>(v); }},
+    {"replica_check_every", [](Options& o, const py::handle& v) { o.replica_check_every = read<std::uint64_t>(v); }},
+    {"residual_norms", [](Options& o, const py::handle& v) { o.residual_norms = read<bool>(v); }},
+    {"deadline", [](Options& o, const py::handle& v) { o.deadline_seconds = read_seconds(v); }},
+    {"undo", [](Options& o, const py::handle& v) { o.undo = read<bool>(v); }},
 };
 
 // A name with knobs and stages, or an object of JSON.
@@ -341,10 +341,10 @@ constexpr Named<Quorum> kQuorums[] = {{"majority", Quorum::majority}, {"any", Qu
 
 using Elastic = gradient::ElasticOptions;
 const Setter<Elastic> kElasticSetters[] = {
-    {"least_ranks", [](Elastic& o, const py::handle& v) { o.least_ranks = v.cast<int>(); }},
-    {"most_tries", [](Elastic& o, const py::handle& v) { o.most_tries = v.cast<int>(); }},
-    {"deadline", [](Elastic& o, const py::handle& v) { o.agree.deadline_seconds = v.cast<double>(); }},
-    {"patience", [](Elastic& o, const py::handle& v) { o.agree.patience_seconds = v.cast<double>(); }},
+    {"least_ranks", [](Elastic& o, const py::handle& v) { o.least_ranks = read<int>(v); }},
+    {"most_tries", [](Elastic& o, const py::handle& v) { o.most_tries = read<int>(v); }},
+    {"deadline", [](Elastic& o, const py::handle& v) { o.agree.deadline_seconds = read_seconds(v); }},
+    {"patience", [](Elastic& o, const py::handle& v) { o.agree.patience_seconds = read_seconds(v); }},
     {"quorum", [](Elastic& o, const py::handle& v) { o.agree.quorum = named(v, kQuorums, "quorum"); }},
 };
 

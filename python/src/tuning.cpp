@@ -18,19 +18,19 @@ namespace {
 constexpr Named<Takes> kTakes[] = {{"stream", Takes::stream}, {"accumulator", Takes::accumulator}};
 
 const Setter<PlannedCall> kCallSetters[] = {
-    {"ranks", [](PlannedCall& c, const py::handle& v) { c.ranks = v.cast<int>(); }},
-    {"ranks_per_node", [](PlannedCall& c, const py::handle& v) { c.ranks_per_node = v.cast<int>(); }},
-    {"dimension", [](PlannedCall& c, const py::handle& v) { c.dimension = v.cast<std::uint64_t>(); }},
-    {"density", [](PlannedCall& c, const py::handle& v) { c.density = v.cast<double>(); }},
+    {"ranks", [](PlannedCall& c, const py::handle& v) { c.ranks = read<int>(v); }},
+    {"ranks_per_node", [](PlannedCall& c, const py::handle& v) { c.ranks_per_node = read<int>(v); }},
+    {"dimension", [](PlannedCall& c, const py::handle& v) { c.dimension = read<std::uint64_t>(v); }},
+    {"density", [](PlannedCall& c, const py::handle& v) { c.density = read<double>(v); }},
     {"takes", [](PlannedCall& c, const py::handle& v) { c.takes = named(v, kTakes, "input"); }},
-    {"type", [](PlannedCall& c, const py::handle& v) { c.type = value_type_from(v.cast<std::string>()); }},
-    {"index_coding", [](PlannedCall& c, const py::handle& v) { c.index_coding = v.cast<std::string>(); }},
+    {"type", [](PlannedCall& c, const py::handle& v) { c.type = value_type_from(read<std::string>(v)); }},
+    {"index_coding", [](PlannedCall& c, const py::handle& v) { c.index_coding = read<std::string>(v); }},
     {"value_coding",
-     [](PlannedCall& c, const py::handle& v) { c.value_coding = parse_value_codec(v.cast<std::string>()); }},
-    {"teams", [](PlannedCall& c, const py::handle& v) { c.teams = v.cast<int>(); }},
+     [](PlannedCall& c, const py::handle& v) { c.value_coding = parse_value_codec(read<std::string>(v)); }},
+    {"teams", [](PlannedCall& c, const py::handle& v) { c.teams = read<int>(v); }},
     {"network",
-     [](PlannedCall& c, const py::handle& v) { c.profile = preset_network(v.cast<std::string>()).profile(); }},
-    {"profile", [](PlannedCall& c, const py::handle& v) { c.profile = read_profile(v.cast<std::string>()).profile; }},
+     [](PlannedCall& c, const py::handle& v) { c.profile = preset_network(read<std::string>(v)).profile(); }},
+    {"profile", [](PlannedCall& c, const py::handle& v) { c.profile = read_profile(read<std::string>(v)).profile; }},
 };
 
 PlannedCall planned_call(const py::dict& arguments) {
@@ -126,22 +126,22 @@ struct SimulationOptions {
 };
 
 const Setter<SimulationOptions> kSimulationSetters[] = {
-    {"ranks", [](SimulationOptions& o, const py::handle& v) { o.sim.ranks = v.cast<int>(); }},
-    {"ranks_per_node", [](SimulationOptions& o, const py::handle& v) { o.ranks_per_node = v.cast<int>(); }},
+    {"ranks", [](SimulationOptions& o, const py::handle& v) { o.sim.ranks = read<int>(v); }},
+    {"ranks_per_node", [](SimulationOptions& o, const py::handle& v) { o.ranks_per_node = read<int>(v); }},
     {"network",
-     [](SimulationOptions& o, const py::handle& v) { o.sim.network = preset_network(v.cast<std::string>()); }},
-    {"dimension", [](SimulationOptions& o, const py::handle& v) { o.spec.dimension = v.cast<std::uint64_t>(); }},
-    {"density", [](SimulationOptions& o, const py::handle& v) { o.density = v.cast<double>(); }},
-    {"type", [](SimulationOptions& o, const py::handle& v) { o.spec.type = value_type_from(v.cast<std::string>()); }},
+     [](SimulationOptions& o, const py::handle& v) { o.sim.network = preset_network(read<std::string>(v)); }},
+    {"dimension", [](SimulationOptions& o, const py::handle& v) { o.spec.dimension = read<std::uint64_t>(v); }},
+    {"density", [](SimulationOptions& o, const py::handle& v) { o.density = read<double>(v); }},
+    {"type", [](SimulationOptions& o, const py::handle& v) { o.spec.type = value_type_from(read<std::string>(v)); }},
     {"takes", [](SimulationOptions& o, const py::handle& v) { o.spec.takes = named(v, kTakes, "input"); }},
-    {"index_coding", [](SimulationOptions& o, const py::handle& v) { o.spec.index_coding = v.cast<std::string>(); }},
+    {"index_coding", [](SimulationOptions& o, const py::handle& v) { o.spec.index_coding = read<std::string>(v); }},
     {"value_coding",
-     [](SimulationOptions& o, const py::handle& v) { o.spec.value_coding = parse_value_codec(v.cast<std::string>()); }},
-    {"teams", [](SimulationOptions& o, const py::handle& v) { o.spec.teams = v.cast<int>(); }},
-    {"calls", [](SimulationOptions& o, const py::handle& v) { o.spec.calls = v.cast<int>(); }},
-    {"seed", [](SimulationOptions& o, const py::handle& v) { o.spec.seed = o.sim.seed = v.cast<std::uint64_t>(); }},
+     [](SimulationOptions& o, const py::handle& v) { o.spec.value_coding = parse_value_codec(read<std::string>(v)); }},
+    {"teams", [](SimulationOptions& o, const py::handle& v) { o.spec.teams = read<int>(v); }},
+    {"calls", [](SimulationOptions& o, const py::handle& v) { o.spec.calls = read<int>(v); }},
+    {"seed", [](SimulationOptions& o, const py::handle& v) { o.spec.seed = o.sim.seed = read<std::uint64_t>(v); }},
     {"data",
-     [](SimulationOptions& o, const py::handle& v) { o.data.data = measure::sim_data_from(v.cast<std::string>()); }},
+     [](SimulationOptions& o, const py::handle& v) { o.data.data = measure::sim_data_from(read<std::string>(v)); }},
 };
 
 void validate(const SimulationOptions& options) {

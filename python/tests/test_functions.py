@@ -1,7 +1,10 @@
 """Selectors, codings, costs and simulation: as the library has them."""
 import doctest
 import importlib
+import importlib.util
 import pkgutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -24,6 +27,22 @@ def test_every_function_has_an_example():
         member = getattr(tulle, name)
         if callable(member) and not isinstance(member, type):
             assert ">>>" in member.__doc__, name
+
+
+@pytest.mark.parametrize("kind", [tulle.Communicator, tulle.Synchronizer], ids=lambda kind: kind.__name__)
+def test_every_method_has_an_example(kind):
+    methods = {name: each for name, each in vars(kind).items() if callable(each) and not name.startswith("_")}
+    assert [name for name, each in methods.items() if ">>>" not in each.__doc__] == []
+
+
+def test_torch_is_found_without_an_import_of_its_own():
+    source = "import sys, tulle; assert 'torch' not in sys.modules; tulle.torch.register; print('found')"
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("torch is not there")
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=150)
+    assert done.stdout == "found\n", done.stderr
+    with pytest.raises(AttributeError, match="no attribute 'tensorflow'"):
+        tulle.tensorflow  # noqa: B018
 
 
 def test_the_version_is_a_version():

@@ -1,15 +1,18 @@
 """Ranks as processes over TCP: the environment, deaths, forks, Ctrl-C, leaks."""
+import contextlib
+import json
 import os
 import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
 
 import pytest
-from processes import Job, run_ranks
+from processes import Job, free_port, run_ranks
 
 import tulle
 
@@ -158,6 +161,70 @@ except KeyboardInterrupt:
         time.sleep(0.3)
         job.processes[0].send_signal(signal.SIGINT)
         assert job.end(0) == {"interrupted": True}
+
+
+def test_ctrl_c_ends_connecting_by_a_rendezvous_of_ones_own():
+    source = """
+import threading
+
+class Alone:
+    rank, size = 0, 2
+
+    def allgather(self, mine):
+        report(is_main=threading.current_thread() is threading.main_thread())
+        return [mine, mine]  # and nobody connects
+
+try:
+    tulle.connect(rendezvous=Alone(), deadline=90)
+except KeyboardInterrupt:
+    report(interrupted=True)
+"""
+    with Job(1, source) as job:
+        assert job.line(0) == {"is_main": True}
+        time.sleep(0.3)
+        began = time.monotonic()
+        job.processes[0].send_signal(signal.SIGINT)
+        assert job.end(0) == {"interrupted": True} and time.monotonic() - began < 30
+
+
+def test_strangers_are_refused_and_a_line_says_so(tmp_path):
+    port = free_port()
+    source = """
+rank = int(os.environ["TULLE_RANK"])
+
+class Files:
+    size = 2
+
+    def __init__(self):
+        self.rank = rank
+
+    def allgather(self, mine):
+        with open(f"PATH/{rank}.new", "wb") as file:
+            file.write(mine)
+        os.rename(f"PATH/{rank}.new", f"PATH/{rank}")
+        while not os.path.exists(f"PATH/{1 - rank}"):
+            time.sleep(0.01)
+        report(met=True)
+        if rank == 1:
+            sys.stdin.readline()  # rank 0 waits for it
+        return [open(f"PATH/{each}", "rb").read() for each in range(2)]
+
+comm = tulle.connect(rendezvous=Files(), ports="PORT" if rank == 0 else "")
+report(sum=float(tulle.allreduce(np.ones(1), comm=comm)[0]))
+"""
+    with Job(2, source.replace("PATH", str(tmp_path)).replace("PORT", str(port))) as job:
+        job.line(0), job.line(1)
+        for _ in range(5):
+            with socket.create_connection(("127.0.0.1", port), timeout=30) as stranger:
+                stranger.sendall(b"GET / HTTP/1.0\r\n\r\n" + bytes(300))
+                with contextlib.suppress(ConnectionError):
+                    assert stranger.recv(1) == b""  # nothing is said to it
+        job.tell(1)
+        assert job.end(1) == {"sum": 2.0}
+        out, err = job.processes[0].communicate(timeout=110)
+        assert json.loads(out.splitlines()[-1]) == {"sum": 2.0}
+        lines = [line for line in err.splitlines() if line.startswith("tulle: refused a connection from ")]
+        assert 1 <= len(lines) <= 5 and "127.0.0.1" in lines[0], err
 
 
 def test_calls_in_a_forked_child_raise_and_the_parent_goes_on():

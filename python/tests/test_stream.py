@@ -105,6 +105,15 @@ def test_the_refusal_of_an_array_says_what_to_call():
         tulle.allreduce(scipy.sparse.eye(3), comm=_Nobody())
     with pytest.raises(ValueError, match="newbyteorder"):
         tulle.Stream.from_dense(np.zeros(3, ">f8"))
+    read_only = np.zeros(3)
+    read_only.flags.writeable = False
+    with pytest.raises(ValueError, match=r"out\.copy\(\)"):
+        tulle.Stream([1], [1.0], dimension=3).to_dense(read_only)
+    with pytest.raises(TypeError, match="from_dense"):
+        tulle.Stream.from_scipy(np.eye(3))
+    for dimension, kind in ((3.0, TypeError), (None, TypeError), (-1, ValueError), (2**64, ValueError)):
+        with pytest.raises(kind, match=f"dimension is {dimension}"):
+            tulle.Stream([0], [1.0], dimension)
     with pytest.raises(TypeError, match="indices are of float64"):
         tulle.Stream([0.5], [1.0], dimension=3)
     with pytest.raises(tulle.BadInputError, match="as many"):

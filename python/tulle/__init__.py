@@ -9,6 +9,8 @@ array([1., 1., 1., 1., 0., 0., 0., 0.])
 
 docs/python.md is the place to begin.
 """
+from typing import Any
+
 from ._codec import Coded, CodedIndices, codecs, decode, decode_indices, encode, encode_indices
 from ._collectives import (
     Options,
@@ -67,3 +69,12 @@ __all__ = [
     "plan", "recipe_fields", "recipe_text", "recipes", "reduce", "reduce_scatter", "reduce_scatter_top_k",
     "run_elastic", "select", "select_in_place", "selectors", "simulate", "threads",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """tulle.torch without an import of its own; torch is imported then, and not before."""
+    if name == "torch":
+        import importlib
+
+        return importlib.import_module("tulle.torch")
+    raise AttributeError(f"module 'tulle' has no attribute '{name}'")

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 import threading
@@ -67,7 +68,7 @@ class Communicator:
         >>> tulle.threads(2, lambda comm: comm.set_default_deadline(30))
         [None, None]
         """
-        self._group.set_default_deadline(seconds)
+        self._group.set_default_deadline(_seconds(seconds))
 
     def channel(self, number: int) -> Communicator:
         """The same ranks with an order of calls of its own, made without messages.
@@ -106,7 +107,11 @@ class Communicator:
         return finish(self, lambda: self._group.gather_bytes(mine))
 
     def load_profile(self, path: str) -> None:
-        """Gives all ranks the profile that rank 0 reads from a file of ``tulle probe``. All ranks must call it."""
+        """Gives all ranks the profile that rank 0 reads from a file of ``tulle probe``. All ranks must call it.
+
+        >>> import tulle
+        >>> tulle.connect().load_profile("profile.json")  # doctest: +SKIP
+        """
         self._group.load_profile(os.fspath(path))
 
     def start_progress_thread(self) -> None:
@@ -136,7 +141,7 @@ class Communicator:
         Communicator(rank 0 of 2, tcp)
         """
         core = door._door if door is not None else None
-        return Communicator(finish(self, lambda: self._group.admit(core, interface, ports, float(deadline))))
+        return Communicator(finish(self, lambda: self._group.admit(core, interface, ports, _seconds(deadline))))
 
     def abort(self, reason: str = "a rank gave up") -> None:
         """Breaks the communicator on all ranks: what is in flight fails there with the reason, and so do later calls.
@@ -156,7 +161,11 @@ class Communicator:
         self._group.abort(reason)
 
     def close(self) -> None:
-        """Leaves the group, in order. Happens by itself when the last handle goes."""
+        """Leaves the group, in order. Happens by itself when the last handle goes.
+
+        >>> import tulle
+        >>> tulle.connect("127.0.0.1:0", rank=0, size=1).close()
+        """
         self._group.close()
 
     def __repr__(self) -> str:
@@ -177,6 +186,16 @@ def finish(communicator: Communicator, call: Callable[[], T]) -> T:
 # ---------------------------------------------------------------- connecting
 
 
+def _seconds(given: Any, name: str = "deadline") -> float:
+    try:
+        seconds = float(given)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} is {given!r}: give seconds, or leave it out for the default") from None
+    if not seconds > 0:
+        raise ValueError(f"{name} is {given!r}, expected more than 0 seconds")
+    return seconds
+
+
 def connect(
     address: str | None = None,
     *,
@@ -192,13 +211,14 @@ def connect(
 
     They meet at ``address`` ("host:port", where rank 0 listens meanwhile), by files in ``directory``, by a
     ``rendezvous`` of yours, or, where none of these is given, as the environment says: TULLE_ADDRESS, TULLE_RANK and
-    TULLE_SIZE, else torchrun's variables. docs/tcp.md has the rest.
+    TULLE_SIZE, else torchrun's variables. docs/tcp.md has the rest. Who connects and is none of them is refused, and a
+    line on standard error says so.
 
     >>> import tulle
     >>> tulle.connect("127.0.0.1:0", rank=0, size=1)
     Communicator(rank 0 of 1, tcp)
     """
-    tcp = (interface, ports, float(deadline))
+    tcp = (interface, ports, _seconds(deadline))
     if rendezvous is not None:
         return Communicator(_core.connect_by_python(rendezvous.rank, rendezvous.size, rendezvous.allgather, *tcp))
     if address is None and directory is None:
@@ -262,7 +282,7 @@ def join(
     >>> running.join()
     """
     host, port = _host_and_port(address)
-    return Communicator(_core.join_at(host, port, float(wait), interface, ports, float(deadline)))
+    return Communicator(_core.join_at(host, port, _seconds(wait, "wait"), interface, ports, _seconds(deadline)))
 
 
 class _Default:
@@ -391,7 +411,8 @@ class _Rank(threading.Thread):
             self.result = self.function()
         except BaseException as error:
             self.failed.append(error)
-            self.communicator.abort(f"its function raised {type(error).__name__}: {error}")
+            with contextlib.suppress(Error):  # it was closed
+                self.communicator.abort(f"its function raised {type(error).__name__}: {error}")
 
 
 def threads(ranks: int, function: Callable[..., T], *arguments: Any) -> list[T]:
@@ -404,6 +425,8 @@ def threads(ranks: int, function: Callable[..., T], *arguments: Any) -> list[T]:
     >>> tulle.threads(4, function)[0]
     array([10., 10., 10.])
     """
+    if not hasattr(ranks, "__index__"):
+        raise TypeError(f"ranks are {ranks!r}: give their number")
     failed: list[BaseException] = []  # in the order of time; what follows from the first comes later
     communicators = [Communicator(group) for group in _core.thread_groups(ranks)]
     running = [_Rank(each, lambda each=each: function(each, *arguments), failed) for each in communicators]

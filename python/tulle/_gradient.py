@@ -171,19 +171,63 @@ class Synchronizer:
         self._core.start(type_name, [(self._id(name), array, weights)], "until_start_returns")
 
     def skip(self, name: str) -> None:
-        """This rank has no gradient for the parameter in this step. It must still finish it."""
+        """This rank has no gradient for the parameter in this step. It must still finish it.
+
+        >>> import numpy as np, tulle
+        >>> def function(comm):
+        ...     synchronizer = tulle.Synchronizer({"w": 2}, comm=comm)
+        ...     if comm.rank == 0:
+        ...         synchronizer.start("w", np.array([1, 2], np.float32))
+        ...     else:
+        ...         synchronizer.skip("w")
+        ...     synchronizer.end_step()
+        ...     return synchronizer.finish("w").stream.to_dense()
+        >>> tulle.threads(2, function)[1]
+        array([0.5, 1. ], dtype=float32)
+        """
         self._core.skip(self._id(name))
 
     def end_step(self) -> None:
-        """Skips what was not started. From here on every parameter can be finished."""
+        """Skips what was not started. From here on every parameter can be finished.
+
+        >>> import tulle
+        >>> def function(comm):
+        ...     synchronizer = tulle.Synchronizer({"w": 2}, comm=comm)
+        ...     synchronizer.end_step()
+        ...     return float(synchronizer.finish("w").stream.to_dense().sum()), synchronizer.steps
+        >>> tulle.threads(1, function)
+        [(0.0, 1)]
+        """
         self._core.end_step()
 
     def test(self, name: str) -> bool:
-        """Makes some progress. True when finishing the parameter would not wait."""
+        """Makes some progress. True when finishing the parameter would not wait.
+
+        >>> import numpy as np, tulle
+        >>> def function(comm):
+        ...     synchronizer = tulle.Synchronizer({"w": 2}, comm=comm)
+        ...     synchronizer.start("w", np.ones(2, np.float32))
+        ...     synchronizer.end_step()
+        ...     while not synchronizer.test("w"):
+        ...         pass  # compute something else
+        ...     return synchronizer.finish("w").stream.nnz
+        >>> tulle.threads(2, function)
+        [2, 2]
+        """
         return self._core.test(self._id(name))
 
     def finish(self, name: str) -> Update:
-        """Waits for the update of the parameter, sparse or dense as it is."""
+        """Waits for the update of the parameter, sparse or dense as it is.
+
+        >>> import numpy as np, tulle
+        >>> def function(comm):
+        ...     synchronizer = tulle.Synchronizer({"w": 4}, "topk:25%,dense_below=0", comm=comm)
+        ...     synchronizer.start("w", np.array([1, 5, 2, 3], np.float32))
+        ...     synchronizer.end_step()
+        ...     return synchronizer.finish("w").stream.to_dense()
+        >>> tulle.threads(2, function)[0]
+        array([0., 5., 0., 0.], dtype=float32)
+        """
         stream, is_skipped = self._core.finish(self._id(name))
         return Update(Stream._wrap(stream), is_skipped)
 
@@ -206,7 +250,17 @@ class Synchronizer:
 
     def step(self, gradients: Mapping[str, np.ndarray]) -> None:
         """A whole step: replaces each float32 gradient by its update. What is not there is skipped, and its update
-        dropped."""
+        dropped.
+
+        >>> import numpy as np, tulle
+        >>> def function(comm):
+        ...     synchronizer = tulle.Synchronizer({"w": 2, "b": 1}, comm=comm)
+        ...     gradient = np.full(2, comm.rank, np.float32)
+        ...     synchronizer.step({"w": gradient})
+        ...     return gradient
+        >>> tulle.threads(2, function)[0]
+        array([0.5, 0.5], dtype=float32)
+        """
         if not isinstance(gradients, Mapping):
             raise TypeError(f"gradients are of {type(gradients).__name__}: pass a dict of names to arrays")
         for name, gradient in gradients.items():  # all of them, before the first is on its way
@@ -234,15 +288,39 @@ class Synchronizer:
     # ------------------------------------------------------------ what it keeps
 
     def residual(self, name: str) -> np.ndarray:
-        """A copy of what waits for later steps. Empty where the recipe keeps nothing."""
+        """A copy of what waits for later steps. Empty where the recipe keeps nothing.
+
+        >>> import numpy as np, tulle
+        >>> def function(comm):
+        ...     synchronizer = tulle.Synchronizer({"w": 4}, "topk:25%,dense_below=0", comm=comm)
+        ...     synchronizer.step({"w": np.array([1, 5, 2, 3], np.float32)})
+        ...     return synchronizer.residual("w")
+        >>> tulle.threads(1, function)[0]
+        array([1., 0., 2., 3.], dtype=float32)
+        """
         return numpy_view(self._core.residual(self._id(name)), np.float32)
 
     def momentum(self, name: str) -> np.ndarray:
-        """A copy of the momentum that the recipe keeps; empty where it keeps none."""
+        """A copy of the momentum that the recipe keeps; empty where it keeps none.
+
+        >>> import numpy as np, tulle
+        >>> def function(comm):
+        ...     synchronizer = tulle.Synchronizer({"w": 2}, "dense|momentum:0.5", comm=comm)
+        ...     for _ in range(2):
+        ...         synchronizer.step({"w": np.array([1, 2], np.float32)})
+        ...     return synchronizer.momentum("w")
+        >>> tulle.threads(1, function)[0]
+        array([1.5, 3. ], dtype=float32)
+        """
         return numpy_view(self._core.momentum(self._id(name)), np.float32)
 
     def outer_momentum(self, name: str) -> np.ndarray:
-        """The same of the outer step."""
+        """The same of the outer step.
+
+        >>> import tulle
+        >>> tulle.threads(1, lambda comm: tulle.Synchronizer({"w": 2}, "diloco:1", comm=comm).outer_momentum("w"))
+        [array([0., 0.], dtype=float32)]
+        """
         return numpy_view(self._core.outer_momentum(self._id(name)), np.float32)
 
     def save_state(self) -> np.ndarray:
@@ -260,15 +338,48 @@ class Synchronizer:
         return numpy_view(self._core.save_state(), np.uint8)
 
     def load_state(self, states: Sequence[Any]) -> None:
-        """Goes on from what was saved: this rank's own state, or those of all ranks, also of another number of them."""
+        """Goes on from what was saved: this rank's own state, or those of all ranks, also of another number of them.
+
+        >>> import numpy as np, tulle
+        >>> def trained(comm):
+        ...     synchronizer = tulle.Synchronizer({"w": 2}, "topk:50%,dense_below=0", comm=comm)
+        ...     synchronizer.step({"w": np.array([1, 2], np.float32)})
+        ...     return synchronizer.save_state()
+        >>> states = tulle.threads(2, trained)
+        >>> def resumed(comm):
+        ...     synchronizer = tulle.Synchronizer({"w": 2}, "topk:50%,dense_below=0", comm=comm)
+        ...     synchronizer.load_state(states)
+        ...     return synchronizer.residual("w")
+        >>> tulle.threads(1, resumed)  # of a mean over 1 rank, which was over 2
+        [array([1., 0.], dtype=float32)]
+        """
         self._core.load_state(list(states))
 
     def save_checkpoint(self, path: str | os.PathLike[str], files: str = "one_per_rank") -> None:
-        """Writes all ranks' states to PATH.RANK-of-RANKS, or ``one_for_all`` to PATH. All ranks must call it."""
+        """Writes all ranks' states to PATH.RANK-of-RANKS, or ``one_for_all`` to PATH. All ranks must call it.
+
+        >>> import os, tempfile, tulle
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     path = f"{directory}/state"
+        ...     save = lambda comm: tulle.Synchronizer({"w": 2}, "topk", comm=comm).save_checkpoint(path)
+        ...     tulle.threads(2, save), sorted(os.listdir(directory))
+        ([None, None], ['state.0-of-2', 'state.1-of-2'])
+        """
         finish(self._comm, lambda: self._core.save_checkpoint(os.fspath(path), files))
 
     def load_checkpoint(self, path: str | os.PathLike[str]) -> None:
-        """Goes on from either kind of files, of any number of ranks. All ranks must call it."""
+        """Goes on from either kind of files, of any number of ranks. All ranks must call it.
+
+        >>> import tempfile, tulle
+        >>> def function(comm, path):
+        ...     synchronizer = tulle.Synchronizer({"w": 2}, "topk", comm=comm)
+        ...     synchronizer.save_checkpoint(path, "one_for_all")
+        ...     synchronizer.load_checkpoint(path)
+        ...     return synchronizer.steps
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     tulle.threads(2, function, f"{directory}/state")
+        [0, 0]
+        """
         finish(self._comm, lambda: self._core.load_checkpoint(os.fspath(path)))
 
     # ------------------------------------------------------------ what it tells
@@ -284,15 +395,35 @@ class Synchronizer:
         return self._core.plan()
 
     def plan_text(self) -> str:
-        """The same as a table to print."""
+        """The same as a table to print.
+
+        >>> import tulle
+        >>> text = tulle.threads(1, lambda comm: tulle.Synchronizer({"w": 20_000}, "topk", comm=comm).plan_text())[0]
+        >>> "exact_top_k" in text
+        True
+        """
         return self._core.plan_text()
 
     def stats(self, name: str) -> dict[str, Any]:
-        """What the last step of a parameter did on this rank."""
+        """What the last step of a parameter did on this rank.
+
+        >>> import numpy as np, tulle
+        >>> def function(comm):
+        ...     synchronizer = tulle.Synchronizer({"w": 4}, "topk:50%,dense_below=0", comm=comm)
+        ...     synchronizer.step({"w": np.array([1, 5, 2, 3], np.float32)})
+        ...     return synchronizer.stats("w")["taken"]
+        >>> tulle.threads(2, function)
+        [2, 2]
+        """
         return self._core.stats(self._id(name))
 
     def report(self) -> str:
-        """What all steps so far cost, on one screen, the same on all ranks. All ranks must call it."""
+        """What all steps so far cost, on one screen, the same on all ranks. All ranks must call it.
+
+        >>> import tulle
+        >>> print(tulle.threads(2, lambda comm: tulle.Synchronizer({"w": 4}, comm=comm).report())[0].splitlines()[0])
+        recipe           dense
+        """
         return finish(self._comm, self._core.report)
 
     def __repr__(self) -> str:

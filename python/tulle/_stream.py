@@ -1,12 +1,13 @@
 """Sparse streams."""
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import _core
-from ._arrays import checked, dtype_of, numpy_view, require_array
+from ._arrays import checked, dtype_of, numpy_view, require_array, require_writable
 from ._errors import BadInputError
 
 if TYPE_CHECKING:
@@ -32,6 +33,17 @@ def _indices_for(indices: Any, dimension: int) -> np.ndarray:
     return np.ascontiguousarray(array, np.uint32 if width == 4 else np.uint64)
 
 
+def _checked_dimension(dimension: Any) -> int:
+    """Raises TypeError or BadInputError for what no stream has."""
+    try:
+        checked_one = operator.index(dimension)
+    except TypeError:
+        raise TypeError(f"dimension is {dimension!r}: give a whole number, as int(dimension)") from None
+    if not 0 <= checked_one < 2**64:
+        raise BadInputError(f"dimension is {checked_one}, expected 0 or more and less than 2**64")
+    return checked_one
+
+
 class Stream:
     """A vector of N values of which only some are stored: indices, strictly increasing, and as many values.
 
@@ -53,6 +65,7 @@ class Stream:
     outcome: Outcome | None
 
     def __init__(self, indices: Any, values: Any, dimension: int, *, type: str | None = None, op: str = "sum") -> None:
+        dimension = _checked_dimension(dimension)
         values, type_name = checked(np.asarray(values), type, "values")
         self._stream = _core.AnyStream.sparse(type_name, dimension, _indices_for(indices, dimension), values, op)
         self.outcome = None
@@ -94,7 +107,7 @@ class Stream:
         >>> tulle.Stream.empty(10).nnz
         0
         """
-        return cls._wrap(_core.AnyStream.empty(type, dimension))
+        return cls._wrap(_core.AnyStream.empty(type, _checked_dimension(dimension)))
 
     @classmethod
     def from_scipy(cls, matrix: Any) -> Stream:
@@ -107,6 +120,8 @@ class Stream:
         >>> stream.indices, stream.values
         (array([1, 2], dtype=uint32), array([1.5, 2.5]))
         """
+        if not hasattr(matrix, "tocoo"):
+            raise TypeError(f"a {type(matrix).__name__} is not of scipy.sparse: pass it to Stream.from_dense()")
         dimension = int(np.prod(matrix.shape, dtype=np.int64))
         if matrix.format == "csr" and matrix.shape[0] == 1:
             return cls(matrix.indices, matrix.data, dimension)
@@ -186,6 +201,7 @@ class Stream:
         if out is None:
             out = np.empty(end - begin, self.dtype)
         out, _ = checked(require_array(out, "out"), self.type, "out")
+        require_writable(out, "out")
         self._stream.write_dense(out, op)
         return out
 

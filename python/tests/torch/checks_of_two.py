@@ -1,8 +1,11 @@
 """Checks of two ranks: DDP in all its modes, beside DDP's own sum."""
 import gc
 import os
+import time
+import warnings
 
 import torch
+import torch.distributed as dist
 from checks import DDP, RANK, check, distance, loss_of, made, run, same_on_all_ranks, sum_over_ranks
 from torch import nn
 
@@ -258,9 +261,10 @@ class Scaler:
         return self.scale_now
 
     def step(self, optimizer, parameters):
-        if all(bool(torch.isfinite(each.grad).all()) for each in parameters):
-            for each in parameters:
-                each.grad /= self.scale_now
+        values = [each.grad._values() if each.grad.is_sparse else each.grad for each in parameters]
+        if all(bool(torch.isfinite(each).all()) for each in values):
+            for each in values:
+                each /= self.scale_now
             optimizer.step()
         else:
             self.skipped += 1
@@ -328,8 +332,316 @@ def the_environment_turns_compression_off():
     assert handle.recipe == "dense"
 
 
+# ------------------------------------------------------------ optimizers without DDP
+
+
+def wrapped(model, recipe="dense", optimizer=None, **arguments):
+    optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1)
+    return tulle.torch.DistributedOptimizer(optimizer, model, recipe, **arguments)
+
+
+def error_of(call):
+    try:
+        call()
+    except (ValueError, TypeError, RuntimeError) as error:
+        return str(error)
+    raise AssertionError("nothing was raised")
+
+
+@check
+def a_scheduler_may_be_made_before_or_after_the_optimizer_is_wrapped():
+    def train_by(is_before):
+        model = made()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2) if is_before else None
+        optimizer = wrapped(model, optimizer=optimizer)
+        scheduler = scheduler or torch.optim.lr_scheduler.StepLR(optimizer, 2)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            for step in range(4):
+                optimizer.zero_grad()
+                loss_of(model, step).backward()
+                optimizer.step()
+                scheduler.step()
+        assert not [each for each in told if "scheduler" in str(each.message)], told[0].message
+        assert optimizer.param_groups[0]["lr"] < 0.01 and same_on_all_ranks(model)
+        return model
+
+    assert distance(train_by(True), train_by(False)) == 0
+
+
+@check
+def zeros_on_one_rank_and_nothing_on_another_are_a_gradient_on_both():
+    model = made()
+    optimizer = wrapped(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.1))
+    if RANK == 0:
+        (0.0 * loss_of(model, 0, False)).backward()
+    optimizer.step()
+    assert same_on_all_ranks(model) and not torch.equal(model.second.weight, made().second.weight)
+    assert torch.equal(model.extra.weight, made().extra.weight)  # nobody has one
+
+
+@check
+def gradients_are_summed_before_every_step_that_does_not_skip_it():
+    model = made()
+    optimizer = wrapped(model)
+    loss_of(model, 0).backward()
+    with optimizer.skip_synchronize():
+        pass
+    optimizer.step()
+    assert same_on_all_ranks(model)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = loss_of(model, 1)
+        loss.backward()
+        return loss
+
+    closure()
+    optimizer.synchronize()
+    assert float(optimizer.step(closure)) > 0 and same_on_all_ranks(model)
+    optimizer.synchronize()  # and no step, as where a scaler finds an infinity
+    optimizer.zero_grad()
+    loss_of(model, 2).backward()
+    optimizer.step()
+    assert same_on_all_ranks(model)
+    optimizer.zero_grad()
+    loss_of(model, 3).backward()
+    optimizer.synchronize()
+    with optimizer.skip_synchronize():
+        optimizer.step()
+    assert same_on_all_ranks(model)
+
+
+@check
+def memory_may_be_in_another_order_on_each_rank():
+    expected = torch.arange(6.0).view(2, 3)
+    given = expected.clone() if RANK == 0 else expected.t().contiguous().t()
+    assert torch.equal(tulle.torch.all_reduce(given.clone(memory_format=torch.preserve_format)), 2 * expected)
+    model = nn.Linear(3, 2, bias=False)
+    optimizer = wrapped(model)
+    model.weight.grad = given
+    optimizer.synchronize()
+    assert torch.equal(model.weight.grad, expected)
+    weights = nn.Parameter((given + RANK).clone(memory_format=torch.preserve_format))
+    tulle.torch.broadcast_parameters([("weights", weights)], root=1)
+    assert torch.equal(weights.detach(), expected + 1)
+
+
+@check
+def weight_decay_by_group_reaches_the_right_values_in_every_memory_format():
+    def train_images(is_ours, memory_format):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 36, 2)).to(memory_format=memory_format)
+        ddp = DDP(model)
+        matrices, vectors = ([p for p in model.parameters() if (p.dim() > 1) == wanted] for wanted in (True, False))
+        groups = [{"params": matrices, "weight_decay": 0.5}, {"params": vectors, "weight_decay": 0.0}]
+        optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.8)
+        if is_ours:
+            tulle.torch.register(ddp, "dense|momentum:0.5", optimizer=optimizer)
+        for step in range(3):
+            optimizer.zero_grad()
+            generator = torch.Generator().manual_seed(2 * step + RANK)
+            ddp(torch.randn(2, 3, 8, 8, generator=generator)).square().mean().backward()
+            optimizer.step()
+        return model
+
+    for memory_format in (torch.contiguous_format, torch.channels_last):
+        apart = distance(train_images(True, memory_format), train_images(False, memory_format))
+        assert apart < 1e-6, (memory_format, apart)
+
+
+@check
+def what_the_recipe_took_over_does_not_come_back():
+    def begin(momentum=0.8, saved=None):
+        model = made()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=momentum, weight_decay=0.01)
+        if saved:
+            optimizer.load_state_dict(saved)
+        ddp = DDP(model)
+        return ddp, optimizer, tulle.torch.register(ddp, "redsync:1%", optimizer=optimizer)
+
+    ddp, optimizer, handle = begin()
+    plain = torch.optim.SGD(made().parameters(), lr=0.05, momentum=0.8).state_dict()
+    loss_of(ddp, 0).backward()
+    saved, kept = optimizer.state_dict(), handle.state_dict()
+    optimizer.load_state_dict(plain)
+    assert "momentum 0.8 again" in error_of(lambda: loss_of(ddp, 1).backward())
+
+    ddp, optimizer, handle = begin()
+    optimizer.load_state_dict(saved)
+    handle.load_state_dict(kept)
+    loss_of(ddp, 1).backward()
+    _, _, handle = begin(saved=saved)  # before register(): the groups have 0, and so the recipe its own momentum
+    assert "load the optimizer's state only afterwards" in error_of(lambda: handle.load_state_dict(kept))
+
+    ddp, optimizer, handle = begin()
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=10)
+    assert "cycle_momentum=False" in error_of(lambda: loss_of(ddp, 0).backward())
+    model = made()
+    optimizer = wrapped(model, "redsync:1%", torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.8))
+    gc.collect()
+    optimizer.load_state_dict(plain)
+    loss_of(model, 0).backward()
+    assert "momentum 0.8 again" in error_of(optimizer.step) and scheduler is not None
+
+
+@check
+def what_fails_leaves_the_optimizer_as_it_was():
+    def momentum_after(make):
+        model = made()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        error_of(lambda: make(model, optimizer))
+        return optimizer.param_groups[0]["momentum"]
+
+    def twice(model, optimizer):
+        ddp = DDP(model)
+        tulle.torch.register(ddp, "topk")
+        tulle.torch.register(ddp, "redsync", optimizer=optimizer)
+
+    assert momentum_after(twice) == 0.9
+    assert momentum_after(lambda model, optimizer: wrapped(model.double(), "redsync", optimizer)) == 0.9
+
+
+@check
+def every_type_is_broadcast_to_the_bit():
+    module = nn.Module()
+    values = torch.full((2,), 1.5 + 2.5j) if RANK == 0 else torch.zeros(2, dtype=torch.complex64)
+    module.register_parameter("complex", nn.Parameter(values))
+    for name, values in {
+        "flags": torch.tensor([True, False, True]),
+        "bytes": torch.tensor([200], dtype=torch.uint8),
+        "shorts": torch.tensor([-7, 7, 0], dtype=torch.int16),
+        "floats": torch.tensor([1.5], dtype=torch.float16),
+        "bfloats": torch.tensor([[1.5, 2.5]], dtype=torch.bfloat16),
+        "count": torch.tensor(3),
+    }.items():
+        module.register_buffer(name, values if RANK == 0 else torch.zeros_like(values))
+    tulle.torch.broadcast_parameters(module)
+    assert module.complex.tolist() == [1.5 + 2.5j] * 2 and module.flags.tolist() == [True, False, True]
+    assert module.bytes.tolist() == [200] and module.shorts.tolist() == [-7, 7, 0] and module.floats.item() == 1.5
+    assert module.bfloats.tolist() == [[1.5, 2.5]] and module.count.item() == 3
+
+
+@check
+def parameters_may_be_frozen_since_ddp_was_made_but_not_unfrozen():
+    def begin(before=True, after=True, **options):
+        model = made()
+        model.second.weight.requires_grad_(before)
+        ddp = DDP(model, bucket_cap_mb=BUCKET_MB, **options)
+        model.second.weight.requires_grad_(after)
+        return ddp
+
+    for options in ({}, {"static_graph": True}):
+        ddp = begin(before=False, **options)
+        tulle.torch.register(ddp, "dense", deadline=20)
+        assert "does not sum second.weight" in error_of(lambda: loss_of(ddp, 0).backward())
+    for options in ({"find_unused_parameters": True}, {"static_graph": True}):
+        ours, own = begin(after=False, **options), begin(after=False, **options)
+        tulle.torch.register(ours, "dense", deadline=20)
+        for step in range(3):
+            for ddp in (ours, own):
+                ddp.zero_grad(set_to_none=True)
+                loss_of(ddp, step).backward()
+            pairs = zip(ours.parameters(), own.parameters())
+            assert all(a.grad is b.grad is None or torch.equal(a.grad, b.grad) for a, b in pairs)
+    ours = begin(after=False, find_unused_parameters=True)
+    tulle.torch.register(ours, "dense", deadline=20)
+    loss_of(ours, 0).backward()
+    ours.module.second.weight.requires_grad_(True)
+    assert "second.weight had no requires_grad" in error_of(lambda: loss_of(ours, 1).backward())
+
+
+@check
+def a_scaler_goes_with_an_optimizer_without_ddp():
+    def train_scaled(scaler):
+        model = made(sparse=True)
+        optimizer = wrapped(model, "topk:10%,dense_below=100", scaler=scaler)
+        for step in range(5):
+            optimizer.zero_grad(set_to_none=True)
+            if scaler is None:
+                if step != 2:
+                    loss_of(model, step).backward()
+                    optimizer.step()
+                continue
+            (loss_of(model, step) * (float("inf") if step == 2 and RANK == 1 else scaler.get_scale())).backward()
+            optimizer.synchronize()
+            scaler.step(optimizer, list(model.parameters()))
+        assert same_on_all_ranks(model)
+        return model, optimizer
+
+    scaler = Scaler()
+    (scaled, optimizer), (plain, beside) = train_scaled(scaler), train_scaled(None)
+    assert scaler.skipped == 1 and "1 steps were skipped" in optimizer.report()
+    beside.report()
+    assert distance(scaled, plain) < 1e-6, distance(scaled, plain)
+    assert "before scaler.step" in error_of(optimizer.step)
+
+
+@check
+def ranks_without_values_find_the_infinity_too():
+    def infinite_on_rank_0(model):
+        words = torch.tensor([1, 2]) if RANK == 0 else torch.empty(0, dtype=torch.int64)
+        (model(words).sum() * (float("inf") if RANK == 0 else 1.0)).backward()
+
+    ddp = DDP(nn.Embedding(20, 4, sparse=True))
+    tulle.torch.register(ddp, "dense", scaler=Scaler())
+    infinite_on_rank_0(ddp)
+    assert torch.isinf(ddp.module.weight.grad._values()).any()
+    model = nn.Embedding(20, 4, sparse=True)
+    optimizer = wrapped(model, scaler=Scaler())
+    if RANK == 0:
+        infinite_on_rank_0(model)
+    optimizer.synchronize()
+    assert torch.isinf(model.weight.grad._values()).any()
+
+
+@check
+def sums_that_were_started_go_on_by_themselves():
+    def is_completed_after(seconds):
+        work = tulle.torch.all_reduce(torch.ones(1 << 20), async_op=True)
+        time.sleep(seconds)
+        is_completed = work.is_completed()
+        assert float(work.wait()[0]) == 2
+        dist.barrier()
+        return is_completed
+
+    assert any([is_completed_after(seconds) for seconds in (0.3, 3)])  # a busy machine may need longer
+
+
+@check
+def the_environment_leaves_local_steps_as_they_are():
+    os.environ["TULLE_RECIPE"] = "dense"
+    try:
+        model = made()
+        local = tulle.torch.Local(model, torch.optim.SGD(model.parameters(), lr=0.1), "sparseloco")
+    finally:
+        del os.environ["TULLE_RECIPE"]
+    assert local.every == 30 and local.recipe == "dense|every:30", local.recipe
+
+
+@check
+def a_rank_whose_scaler_skips_comes_to_the_exchange_all_the_same():
+    class SkipsOnce:
+        calls = 0
+
+        def step(self, optimizer):
+            self.calls += 1
+            return optimizer.step() if RANK == 0 or self.calls > 1 else None
+
+    model, scaler = made(), SkipsOnce()
+    local = tulle.torch.Local(model, torch.optim.SGD(model.parameters(), lr=0.1), "local2")
+    for step in range(4):
+        local.zero_grad()
+        loss_of(model, step).backward()
+        local.step(scaler=scaler)
+    assert same_on_all_ranks(model) and distance(model, made()) > 0
+
+
 @check
 def what_cannot_work_is_refused_with_what_to_call():
+    one = made()
+    sgd = torch.optim.SGD(one.parameters(), lr=0.1)
     for make, words in [
         (lambda: tulle.torch.register(DDP(made()), "sparseloco"), "tulle.torch.Local"),
         (lambda: tulle.torch.register(DDP(made().double()), "topk"), "model.float()"),
@@ -337,7 +649,20 @@ def what_cannot_work_is_refused_with_what_to_call():
         (lambda: tulle.torch.register(made(), "topk"), "wrap it in DistributedDataParallel"),
         (lambda: tulle.torch.register(DDP(made()), "topk", roles={"wrods": "output"}), "roles name 'wrods'"),
         (lambda: tulle.torch.register(DDP(made()), "topk").load_state_dict({}), "no state of a rank"),
+        (lambda: tulle.torch.register(DDP(made()), "topk").load_state_dict(None), "what state_dict() gave"),
+        (lambda: tulle.torch.register(DDP(made()), "topk").load_state_dict({"state of rank 0": torch.zeros(3)}), "cut off"),
+        (lambda: tulle.torch.register(DDP(made()), "topk", deadline=None), "leave it out"),
         (lambda: tulle.torch.all_reduce([1.0, 2.0]), "torch.as_tensor()"),
+        (lambda: tulle.torch.all_reduce(torch.ones(2), op=dist.ReduceOp.MAX), "op='max'"),
+        (lambda: tulle.torch.all_reduce(torch.ones(1).expand(3)), "tensor.contiguous()"),
+        (lambda: tulle.torch.all_reduce(torch.sparse_coo_tensor([[1]], torch.ones(1, 0), (3, 0))), "tensor.to_dense()"),
+        (lambda: wrapped(made(), optimizer=wrapped(made())), "already"),
+        (lambda: wrapped(made(), optimizer=torch.optim.SGD(made().parameters(), lr=0.1)), "do not name"),
+        (lambda: wrapped(one.parameters(), optimizer=sgd), "named_parameters()"),
+        (lambda: wrapped(one, optimizer=torch.optim.LBFGS(one.parameters())), "another optimizer"),
+        (lambda: wrapped(one).add_param_group({"params": []}), "add them before"),
+        (lambda: tulle.torch.Local(DDP(one), sgd, "local2"), "ddp.module"),
+        (lambda: tulle.torch.Local(made(), sgd, "local2"), "model.parameters()"),
     ]:
         try:
             make()

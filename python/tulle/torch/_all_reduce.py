@@ -1,6 +1,7 @@
 """Sums of tensors: dense ones in place, sparse ones without a value lost."""
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch.distributed
 from .._collectives import Request, broadcast, iallreduce
 from .._communicator import Communicator, communicator_of
 from .._stream import Stream
-from ._tensors import Stage, array_of, flat, type_name
+from ._tensors import TYPE_NAMES, Stage, array_of, type_name
 
 # Indices of a stream are right; from torch 2 on one is asked whether they shall be looked at.
 _CHECKS = {"check_invariants": False} if hasattr(torch.sparse, "check_sparse_tensor_invariants") else {}
@@ -48,7 +49,8 @@ def all_reduce(tensor: torch.Tensor, group: Any = None, async_op: bool = False, 
     differ between ranks, down to none. Takes the options of :func:`tulle.allreduce`.
 
     ``group`` is a process group of torch's, used once so that ranks find each other; None is the default group. With
-    ``async_op`` it gives a :class:`Work` at once; keep it, and wait for it before the tensor is used.
+    ``async_op`` it gives a :class:`Work` at once; keep it, and wait for it before the tensor is used. A thread of the
+    library's goes on with it meanwhile.
 
     >>> import torch, tulle
     >>> def function(comm):
@@ -59,7 +61,11 @@ def all_reduce(tensor: torch.Tensor, group: Any = None, async_op: bool = False, 
     """
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"a {type(tensor).__name__} is no tensor: call torch.as_tensor(), or tulle.allreduce() for arrays")
+    if not isinstance(options.get("op", ""), str):
+        raise TypeError(f"op is {options['op']}: give its name, as op='max'")
     comm = communicator_for(group)
+    if async_op and comm.transport != "threads":
+        comm.start_progress_thread()
     start = _start_sparse if tensor.layout == torch.sparse_coo else _start_dense
     work = start(tensor, comm, options)
     return work if async_op else work.wait()
@@ -68,6 +74,8 @@ def all_reduce(tensor: torch.Tensor, group: Any = None, async_op: bool = False, 
 def _start_dense(tensor: torch.Tensor, comm: Communicator, options: Any) -> Work:
     if tensor.layout != torch.strided:
         raise TypeError(f"a tensor of {tensor.layout} cannot be summed: call tensor.to_sparse_coo() or tensor.to_dense()")
+    if any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape)):
+        raise ValueError("the tensor is expanded, so that values share memory: call tensor.contiguous()")
     stage = Stage()
     values = stage.read(tensor)
     request = iallreduce(array_of(values), comm=comm, type=type_name(tensor), **options)
@@ -101,6 +109,9 @@ def _flat_indices(tensor: torch.Tensor) -> torch.Tensor:
 
 def stream_of(tensor: torch.Tensor) -> Stream:
     """A sparse COO tensor as a stream. Values that occur several times are summed."""
+    if tensor.sparse_dim() == 0 or 0 in tensor.shape[tensor.sparse_dim() :]:
+        what = f"of shape {tuple(tensor.shape)} with {tensor.sparse_dim()} sparse dimensions"
+        raise ValueError(f"a sparse tensor {what} cannot be summed: call tensor.to_dense()")
     values = tensor.detach()._values().cpu().contiguous().view(-1)
     dimension = int(np.prod(tensor.shape, dtype=np.int64))
     if values.numel() == 0:
@@ -130,6 +141,13 @@ def like(tensor: torch.Tensor, stream: Stream, divisor: int = 1) -> torch.Tensor
     return made._coalesced_(True)
 
 
+def infinite(tensor: torch.Tensor) -> torch.Tensor:
+    """A sparse tensor of the shape of another with one row, of infinities: what a scaler finds on ranks without values."""
+    indices = torch.zeros(tensor.sparse_dim(), 1, dtype=torch.int64)
+    values = torch.full((1, *tensor.shape[tensor.sparse_dim() :]), float("inf"), dtype=tensor.dtype)
+    return torch.sparse_coo_tensor(indices, values, tensor.shape, device=tensor.device, **_CHECKS)._coalesced_(True)
+
+
 def _rows_of(places: torch.Tensor, values: torch.Tensor, width: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The rows that have a value, increasing, and all values of each."""
     rows, row_of_value = torch.unique_consecutive(torch.div(places, width, rounding_mode="floor"), return_inverse=True)
@@ -151,15 +169,35 @@ def broadcast_parameters(named: Any, root: int = 0, group: Any = None) -> None:
     [5.0, 5.0]
     """
     comm = communicator_for(group)
-    rows = named.state_dict(keep_vars=True).items() if isinstance(named, torch.nn.Module) else named
-    for _, tensor in rows:
+    for name, tensor in rows_of(named.state_dict(keep_vars=True) if isinstance(named, torch.nn.Module) else named):
         if not isinstance(tensor, torch.Tensor) or tensor.numel() == 0:
             continue
-        stage = Stage()
-        wide = tensor.dtype if tensor.dtype in (torch.float32, torch.float64, torch.int32, torch.int64) else None
-        values = stage.read(tensor, wide or (torch.float32 if tensor.is_floating_point() else torch.int64))
+        if tensor.layout != torch.strided:
+            raise TypeError(f"{name} is of {tensor.layout}, which is not broadcast: call to_dense()")
+        values = tensor.detach().cpu().contiguous().view(-1)
+        own = values if values.dtype in TYPE_NAMES else _words_of(values)
         # A copy: on threads other ranks may still look at it when this one goes on and changes its weights.
-        given = broadcast(array_of(values).copy(), root=root, comm=comm)
-        given.to_dense(array_of(values))
-        own = flat(tensor)
-        (own if own is not None else tensor.detach()).copy_(values if own is not None else values.view(tensor.shape))
+        given = broadcast(array_of(own).copy(), root=root, comm=comm, type=type_name(own))
+        given.to_dense(array_of(own))
+        if own is not values:
+            values = own.view(torch.uint8)[: values.numel() * values.element_size()].view(values.dtype)
+        tensor.detach().copy_(values.view(tensor.shape))
+
+
+def _words_of(values: torch.Tensor) -> torch.Tensor:
+    """The bytes of values of whatever type, complex or boolean, as numbers that travel."""
+    if values.is_complex():
+        values = values.resolve_conj()
+    data = values.view(torch.uint8)
+    words = torch.zeros((data.numel() + 3) // 4, dtype=torch.int32)
+    words.view(torch.uint8)[: data.numel()] = data
+    return words
+
+
+def rows_of(named: Any) -> Iterable[tuple[str, Any]]:
+    """Rows of (name, value), from a mapping or rows. Raises TypeError for what has no names."""
+    rows = list(named.items() if isinstance(named, Mapping) else named)
+    for row in rows:
+        if not (isinstance(row, (tuple, list)) and len(row) == 2 and isinstance(row[0], str)):
+            raise TypeError(f"a {type(row).__name__} has no name: pass the module, or model.named_parameters()")
+    return rows

@@ -10,6 +10,8 @@ What DDP does differently at times, and what is done about it:
 - Buckets are rebuilt after the first step, and may be in another order. State goes by the parameter's name.
 - With find_unused_parameters or static_graph a parameter without a gradient comes as zeros, and where no rank has one
   DDP drops the update. Such a parameter is skipped: it keeps its residual for a step that uses it.
+- A parameter that was frozen when DDP was made is in no bucket, and one that was frozen since is in one, with zeros. The
+  first is an error where it gets gradients now, because nobody sums them; the second is left alone.
 - Ranks that ran out of input (join()) call the hook outside of a backward pass, and static_graph calls it after the pass
   in the first step: then the hook itself waits.
 - With a GradScaler gradients may be infinite, which is known when the last bucket is there: exchanges start then.
@@ -22,17 +24,18 @@ from typing import Any
 import torch
 
 from .._gradient import Recipe, recipe_fields
-from ._all_reduce import like, replace
+from ._all_reduce import infinite, like, replace
 from ._pipeline import Pipeline, chosen, sparse_names, trained
 from ._takeover import take_over
-from ._tensors import Place
+from ._tensors import Place, in_memory_order
 
 
 class _Step:
     """What has come since the last update."""
 
     def __init__(self) -> None:
-        self.seen = 0
+        self.seen = 0  #: parameters that were there at register()
+        self.passed = 0  #: all of them, in the first step of a static graph
         self.results: list[tuple[torch.futures.Future, torch.Tensor]] = []  #: one for each bucket
         self.places: dict[int, Place] = {}  #: in the buckets, by the parameter's number
         self.skipped: set[int] = set()
@@ -51,8 +54,11 @@ class Handle:
         self._taken = take_over(recipe, optimizer)
         dense = {name: each for name, each in named.items() if name not in sparse}
         self._pipeline = Pipeline(dense, self._taken.recipe, ddp.process_group, roles, options)
+        self._names = {id(each): name for name, each in ddp.module.named_parameters()}
         self._sparse = {id(named[name]): number for number, name in enumerate(sorted(sparse))}
         self._expected = len(named)
+        self._of_ddp = ddp._get_ddp_logging_data().get("num_parameter_tensors", self._expected)
+        self._trained = {id(each) for each in named.values()}
         self._parameters = list(dense.values())
         # No handle of the model: DDP holds this, out of sight of the garbage collector.
         self._scaler, self._is_static = scaler, ddp.static_graph
@@ -71,8 +77,12 @@ class Handle:
             return future  # the end of the pass raises it
         is_over = False
         try:
+            if len(step.results) == 1:
+                self._taken.require()
             self._take(step, bucket, buffer)
-            is_over = step.seen == self._expected
+            is_over = bucket.is_last() or self._is_last_of_static_graph(step, bucket)
+            if is_over and step.seen != self._expected:
+                self._raise_for_missing(step)
             if is_over and self._scaler is None:
                 self._pipeline.end_step()
         except BaseException as error:  # from here torch 1.13 would make a RuntimeError of it
@@ -81,9 +91,37 @@ class Handle:
             self._later(self._finish)
         return future
 
+    def _is_last_of_static_graph(self, step: _Step, bucket: Any) -> bool:
+        """In the first step of a static graph DDP calls no bucket the last."""
+        if not self._is_static or self._steps > 0:
+            return False
+        step.passed += len(bucket.parameters())
+        return step.passed == self._of_ddp
+
+    def _raise_for_missing(self, step: _Step) -> None:
+        seen = {id(self._parameters[number]) for number in step.places}
+        seen |= {identity for identity, number in self._sparse.items() if number in step.sparse}
+        missing = self._trained - seen
+        names = ", ".join(name for identity, name in self._names.items() if identity in missing)
+        raise ValueError(
+            f"DistributedDataParallel does not sum {names}: requires_grad was False when it was made. Freeze and unfreeze "
+            "before DistributedDataParallel(), and register() again"
+        )
+
+    def _known(self, parameters: list[torch.Tensor]) -> list[bool]:
+        """For each whether it was there at register(). Raises ValueError where it gets gradients only since then."""
+        for each in parameters:
+            if id(each) not in self._trained and each.requires_grad:
+                name = self._names.get(id(each), "a parameter")
+                raise ValueError(f"{name} had no requires_grad at register(): unfreeze it before")
+        return [id(each) in self._trained for each in parameters]
+
     def _take(self, step: _Step, bucket: Any, buffer: torch.Tensor) -> None:
         if buffer.layout == torch.sparse_coo:
-            number = self._sparse[id(bucket.parameters()[0])]
+            parameters = bucket.parameters()
+            if not all(self._known(parameters)):
+                return
+            number = self._sparse[id(parameters[0])]
             step.sparse[number] = buffer
             step.seen += 1
             if self._scaler is None:
@@ -104,9 +142,12 @@ class Handle:
             return self._buckets[address]
         seen = self._step.places.keys()
         self._buckets = {other: places for other, places in self._buckets.items() if places.keys() <= seen}
-        pairs = zip(bucket.parameters(), bucket.gradients())
-        found = self._pipeline.places({self._pipeline.number[id(p)]: gradient for p, gradient in pairs})
-        self._buckets[address] = found
+        parameters, number = bucket.parameters(), self._pipeline.number
+        known = self._known(parameters)
+        rows = zip(parameters, bucket.gradients(), known)
+        found = self._pipeline.places({number[id(p)]: gradient for p, gradient, is_known in rows if is_known})
+        if all(known):  # others may be unfrozen later
+            self._buckets[address] = found
         return found
 
     def _start(self, step: _Step, places: Mapping[int, Place]) -> None:
@@ -118,7 +159,8 @@ class Handle:
             parameter = self._parameters[number]
             decay = self._taken.weight_decay.get(id(parameter), 0)
             if decay:
-                place.tensor.add_(parameter.detach().view_as(place.tensor), alpha=decay)
+                # In the order of memory: the shape of a bucket's gradient is not that of its memory.
+                in_memory_order(place.tensor).add_(in_memory_order(parameter), alpha=decay)
             rows.append((number, place, parameter if self._taken.needs_weights else None))
         self._pipeline.start(rows)
 
@@ -155,10 +197,12 @@ class Handle:
         """Gradients are scale times what they should be; residuals and momenta must not be."""
         tensors = [*(each.tensor for each in step.places.values()), *(each._values() for each in step.sparse.values())]
         is_finite = all(bool(torch.isfinite(each).all()) for each in tensors)
-        if not all(each == b"1" for each in self._pipeline.comm.gather_bytes(b"1" if is_finite else b"0")):
+        if not self._pipeline.all_are(is_finite):
             # The scaler of every rank then finds it, skips the optimizer's step and lowers the scale.
-            for each in tensors:
-                each.fill_(float("inf"))
+            for place in step.places.values():
+                place.tensor.fill_(float("inf"))
+            for each in step.sparse.values():
+                replace(each, infinite(each))
             self._skipped_steps += 1
             return
         scale = float(self._scaler.get_scale())
@@ -180,27 +224,46 @@ class Handle:
         return self._pipeline.synchronizer.recipe
 
     def plan(self) -> list[dict[str, Any]]:
-        """How each parameter travels, why, and the bytes that are kept for it."""
+        """How each parameter travels, why, and the bytes that are kept for it.
+
+        >>> handle.plan()[0]["how"]  # doctest: +SKIP
+        'exact_top_k'
+        """
         return self._pipeline.synchronizer.plan()
 
     def plan_text(self) -> str:
-        """The same as a table to print."""
+        """The same as a table to print.
+
+        >>> print(handle.plan_text())  # doctest: +SKIP
+        """
         total = sum(row["state_bytes"] for row in self.plan())
         return f"{self._pipeline.synchronizer.plan_text()}state kept on this rank: {total} bytes\n"
 
     def stats(self) -> dict[str, dict[str, Any]]:
-        """What the last step of each parameter did on this rank, by name."""
+        """What the last step of each parameter did on this rank, by name.
+
+        >>> handle.stats()["0.weight"]["bytes_sent"]  # doctest: +SKIP
+        6272
+        """
         synchronizer = self._pipeline.synchronizer
         return {name: synchronizer.stats(name) for name in synchronizer.names}
 
     def report(self) -> str:
-        """One screen about all steps so far, the same on all ranks. All ranks must call it."""
+        """One screen about all steps so far, the same on all ranks. All ranks must call it.
+
+        >>> print(handle.report())  # doctest: +SKIP
+        """
         text = self._pipeline.synchronizer.report()
         skipped = f"not finite       {self._skipped_steps} steps were skipped\n" if self._skipped_steps else ""
         return f"{text}optimizer        {self._taken.note}\n{skipped}"
 
     def residual(self, name: str) -> torch.Tensor:
-        """A copy of what waits for later steps of a parameter; empty where the recipe keeps nothing."""
+        """A copy of what waits for later steps of a parameter; empty where the recipe keeps nothing. Flat, in the order
+        of the parameter's memory.
+
+        >>> handle.residual("0.weight").norm()  # doctest: +SKIP
+        tensor(0.2711)
+        """
         return torch.from_numpy(self._pipeline.synchronizer.residual(name).copy())
 
     def state_dict(self, all_ranks: bool = False) -> dict[str, Any]:
@@ -208,12 +271,19 @@ class Handle:
 
         Every rank saves its own. With ``all_ranks``, which all must call, each gets the states of all, for a checkpoint
         that one rank writes; that is as much memory as the model for each rank.
+
+        >>> torch.save(handle.state_dict(), f"state.{rank}")  # doctest: +SKIP
         """
-        return self._pipeline.state_dict(all_ranks)
+        return {**self._pipeline.state_dict(all_ranks), **self._taken.state_dict(self._parameters)}
 
     def load_state_dict(self, state_dict: Any) -> None:
         """Goes on from this rank's own state, or from those of all ranks, in one dict or a list of dicts: then also
-        where their number was another one."""
+        where their number was another one. Raises ValueError where the saved run had taken over another momentum or
+        weight decay from its optimizer.
+
+        >>> handle.load_state_dict(torch.load(f"state.{rank}"))  # doctest: +SKIP
+        """
+        self._taken.require_same(state_dict, self._parameters)
         self._pipeline.load_state_dict(state_dict)
 
     def __repr__(self) -> str:
@@ -245,6 +315,10 @@ def register(
     GradScaler: residuals are kept unscaled, and an infinity skips the step on all ranks. ``roles`` name parameters that
     are not what they look like: output, small, bias_or_norm or hidden. ``options`` are those of
     :class:`tulle.Synchronizer`. TULLE_RECIPE in the environment replaces the recipe.
+
+    >>> import torch, tulle
+    >>> model = torch.nn.parallel.DistributedDataParallel(model)  # doctest: +SKIP
+    >>> handle = tulle.torch.register(model, "topk:1%", optimizer=optimizer)  # doctest: +SKIP
     """
     if not isinstance(ddp, torch.nn.parallel.DistributedDataParallel):
         raise TypeError(
@@ -256,4 +330,5 @@ def register(
         raise ValueError(f"recipe {recipe} has local steps, in which DDP sums nothing: use tulle.torch.Local without DDP")
     handle = Handle(ddp, recipe, optimizer, scaler, roles, options)
     ddp.register_comm_hook(handle, _hook)
+    handle._taken.apply()
     return handle

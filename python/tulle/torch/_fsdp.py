@@ -68,7 +68,13 @@ def fsdp_hook(model: torch.nn.Module, recipe: Recipe = "topk:1%", *, group: Any,
 
     ``group`` is the process group of that axis, ``mesh["replicate"].get_group()``. Recipes with momentum inside want an
     optimizer without. Wants a torch that has set_all_reduce_hook; tested with 2.13. All ranks must call it.
+
+    >>> mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))  # doctest: +SKIP
+    >>> fully_shard(model, mesh=mesh["shard"])  # doctest: +SKIP
+    >>> handle = tulle.torch.fsdp_hook(model, "topk:1%", group=mesh["replicate"].get_group())  # doctest: +SKIP
     """
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"a {type(model).__name__} is no model: pass the one that is in fully_shard()")
     recipe = chosen(recipe)
     if recipe_fields(recipe)["every"] > 1:
         raise ValueError(f"recipe {recipe} has local steps: use tulle.torch.Local")

@@ -11,13 +11,25 @@ from ._all_reduce import broadcast_parameters
 from ._pipeline import Pipeline, chosen, trained
 
 
+def _require_own(model: Any, inner: Any) -> None:
+    if isinstance(model, torch.nn.parallel.DistributedDataParallel):
+        raise TypeError("the model is in DistributedDataParallel, which sums in every step: pass ddp.module, and call that")
+    groups = getattr(inner, "param_groups", None)
+    if groups is None:
+        raise TypeError(f"inner is a {type(inner).__name__}: pass an optimizer of the model's parameters")
+    own = {id(each) for each in model.parameters()}
+    if not any(id(each) in own for group in groups for each in group["params"]):
+        raise ValueError("inner has none of the model's parameters: make it with model.parameters()")
+
+
 class Local:
     """Makes the steps of an optimizer, and after every so many exchanges how far the weights have moved.
 
     Without DistributedDataParallel. ``inner`` is any optimizer of the model's parameters; its state stays with the rank.
     ``recipe`` is one with local steps (local2, diloco, sparseloco) or any other; ``every`` replaces its number of them.
     All ranks must make it, and take as many steps; ranks begin with the weights of rank 0. ``options`` are those of
-    :class:`tulle.Synchronizer`.
+    :class:`tulle.Synchronizer`. Schedulers take ``local.inner``. TULLE_RECIPE in the environment replaces the recipe, but
+    one without local steps leaves their number as it is.
 
     >>> import torch, tulle
     >>> def function(comm):
@@ -44,7 +56,10 @@ class Local:
         roles: Mapping[str, str] | None = None,
         **options: Any,
     ) -> None:
-        recipe = chosen(recipe)
+        _require_own(model, inner)
+        recipe, given = chosen(recipe), recipe
+        if every is None and recipe_fields(recipe)["every"] == 1:
+            every = recipe_fields(given)["every"]  # TULLE_RECIPE=dense turns compression off, not local steps
         if every is not None:
             recipe = merged_recipe(recipe, {"every": int(every)})
         self.every = int(recipe_fields(recipe)["every"])
@@ -62,9 +77,14 @@ class Local:
         """The inner optimizer's."""
         self.inner.zero_grad(*arguments, **named)
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """A step of the inner optimizer, and the exchange where one is due: then all ranks wait for each other."""
-        loss = self.inner.step(closure) if closure is not None else self.inner.step()
+    def step(self, closure: Callable[[], Any] | None = None, *, scaler: Any = None) -> Any:
+        """A step of the inner optimizer, and the exchange where one is due: then all ranks wait for each other.
+
+        With a GradScaler call ``local.step(scaler=scaler)`` instead of ``scaler.step(local)``: a rank that skips its step
+        because of an infinity must come to the exchange all the same.
+        """
+        arguments = () if closure is None else (closure,)
+        loss = self.inner.step(*arguments) if scaler is None else scaler.step(self.inner, *arguments)
         if self._pipeline.synchronizer.count_local_step():
             self._exchange()
         return loss

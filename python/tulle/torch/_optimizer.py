@@ -7,11 +7,13 @@ from typing import Any, Callable
 
 import torch
 
+from .._collectives import Request
 from .._gradient import Recipe, recipe_fields
-from ._all_reduce import _CHECKS, like
+from .._stream import Stream
+from ._all_reduce import _CHECKS, infinite, like
 from ._pipeline import Pipeline, chosen, sparse_names, trained
-from ._tensors import Place
 from ._takeover import TakeOver, take_over
+from ._tensors import Place, ordered_as
 
 
 class _Distributed:
@@ -20,64 +22,130 @@ class _Distributed:
     _pipeline: Pipeline
     _taken: TakeOver
     _sparse: dict[str, torch.nn.Parameter]
-    _is_synchronized: bool
+    _scaler: Any
+    _own_step: Callable[[], Any] | None  #: of a scheduler that was there first, which counts
+    _is_synchronized: bool  #: gradients are updates
+    _skips: bool  #: inside of skip_synchronize()
+    _skipped_steps: int
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Sums the gradients, unless :meth:`synchronize` did, and makes the optimizer's step."""
         loss = None
         if closure is not None:
+            self._is_synchronized = False  # gradients are the closure's now
             with torch.enable_grad():
                 loss = closure()
-        if not self._is_synchronized:
+        if not (self._is_synchronized or self._skips):
+            self._require_no_scaler()
             self.synchronize()
         self._is_synchronized = False
-        super().step()  # type: ignore[misc]
+        self._own_step() if self._own_step is not None else super().step()  # type: ignore[misc]
         return loss
+
+    def _require_no_scaler(self) -> None:
+        if self._scaler is not None:  # it has looked at this rank's gradients alone; others may not come here
+            raise RuntimeError("with a scaler call optimizer.synchronize() after backward(), before scaler.step(optimizer)")
+
+    def zero_grad(self, *arguments: Any, **named: Any) -> None:
+        """The optimizer's."""
+        self._is_synchronized = False
+        super().zero_grad(*arguments, **named)  # type: ignore[misc]
+
+    def add_param_group(self, param_group: Any) -> None:
+        """Refused: ranks agree on the parameters when this is made."""
+        raise ValueError("parameters that are added later would not be summed: add them before DistributedOptimizer()")
 
     @torch.no_grad()
     def synchronize(self) -> None:
-        """Replaces all gradients by their updates: for scripts that clip them before the step. All ranks must call it."""
+        """Replaces all gradients by their updates: for scripts that clip them before the step, and for those with a
+        scaler. All ranks must call it."""
+        self._taken.require()
+        self._require_known()
+        if self._scaler is None or self._pipeline.all_are(self._is_finite()):
+            self._exchange(1.0 if self._scaler is None else float(self._scaler.get_scale()))
+        else:
+            self._fill_with_infinity()
+        self._is_synchronized = True
+
+    def _exchange(self, scale: float) -> None:
+        """Gradients are scale times what they should be; residuals and momenta must not be."""
+        parameters = list(self._pipeline.named.values())
+        used = self._pipeline.start_used([each.grad is not None for each in parameters])
         requests = {
             name: self._pipeline.start_sparse(place, _sparse_gradient(each))
             for place, (name, each) in enumerate(self._sparse.items())
         }
-        parameters = list(self._pipeline.named.values())
         given: dict[int, torch.Tensor] = {}
         for number, parameter in enumerate(parameters):
             if parameter.grad is None:
                 continue  # others may have one: what they sent becomes this rank's gradient
-            if parameter.grad.is_sparse:
-                name = list(self._pipeline.named)[number]
-                raise TypeError(f"the gradient of {name} is sparse: pass the module, or its name in sparse=")
+            parameter.grad = ordered_as(parameter.grad, parameter)
+            given[number] = parameter.grad if scale == 1 else parameter.grad.float().div_(scale)
             decay = self._taken.weight_decay.get(id(parameter), 0)
             if decay:
-                parameter.grad.add_(parameter, alpha=decay)
-            given[number] = parameter.grad
+                given[number].add_(parameter, alpha=decay)
         places = self._pipeline.places(given)
         needs_weights = self._taken.needs_weights
         self._pipeline.start([(n, place, parameters[n] if needs_weights else None) for n, place in places.items()])
         self._pipeline.end_step()
-        self._finish(parameters, places)
+        self._finish(parameters, places, scale, used)
         for name, request in requests.items():
-            parameter = self._sparse[name]
+            parameter = self._sparse[name]  # a sum, which is linear in the scale
             parameter.grad = like(_sparse_gradient(parameter), request.wait(), self._pipeline.comm.size)
-        self._is_synchronized = True
 
-    def _finish(self, parameters: list[torch.nn.Parameter], places: dict[int, Place]) -> None:
+    def _finish(
+        self, parameters: list[torch.nn.Parameter], places: dict[int, Place], scale: float, used: Request[Stream]
+    ) -> None:
         missing = {number: torch.zeros_like(each) for number, each in enumerate(parameters) if number not in places}
         self._pipeline.finish({**places, **self._pipeline.places(missing)})
+        if scale != 1:
+            for number, place in places.items():
+                parameters[number].grad.copy_(place.tensor.mul_(scale))  # type: ignore[union-attr]
+        # Zeros too, where another rank has them: an optimizer's step is not the same with zeros as without a gradient.
+        ranks_with_one = used.wait().to_dense()
         for number, update in missing.items():
-            if bool(update.any()):
-                parameters[number].grad = update
+            if ranks_with_one[number] or bool(update.any()):
+                parameters[number].grad = update.mul_(scale)
+
+    def _require_known(self) -> None:
+        """Raises for gradients that nobody would sum, or not as they are."""
+        known = self._pipeline.number.keys() | {id(each) for each in self._sparse.values()}
+        for group in self.param_groups:  # type: ignore[attr-defined]
+            for each in group["params"]:
+                if each.grad is not None and id(each) not in known:
+                    raise ValueError(
+                        f"a parameter of shape {tuple(each.shape)} has a gradient and was not there, or had no requires_grad, "
+                        "at DistributedOptimizer(): unfreeze or add it before"
+                    )
+        for name, each in self._pipeline.named.items():
+            if each.grad is not None and each.grad.is_sparse:
+                raise TypeError(f"the gradient of {name} is sparse: pass the module, or its name in sparse=")
+        for name, each in self._sparse.items():
+            if each.grad is not None and not each.grad.is_sparse:
+                raise TypeError(f"the gradient of {name} is dense: leave its name out of sparse=")
+
+    def _is_finite(self) -> bool:
+        parameters = (*self._pipeline.named.values(), *self._sparse.values())
+        gradients = [each.grad for each in parameters if each.grad is not None]
+        values = [each._values() if each.is_sparse else each for each in gradients]
+        return all(bool(torch.isfinite(each).all()) for each in values)
+
+    def _fill_with_infinity(self) -> None:
+        """The scaler of every rank then finds it, skips the step and lowers the scale."""
+        for parameter in self._pipeline.named.values():
+            parameter.grad = torch.full_like(parameter, float("inf"))
+        for parameter in self._sparse.values():
+            parameter.grad = infinite(_sparse_gradient(parameter))
+        self._skipped_steps += 1
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
         """Inside, :meth:`step` takes gradients as they are."""
-        before, self._is_synchronized = self._is_synchronized, True
+        before, self._skips = self._skips, True
         try:
             yield
         finally:
-            self._is_synchronized = False if before else self._is_synchronized
+            self._skips = before
 
     @property
     def recipe(self) -> str:
@@ -90,14 +158,16 @@ class _Distributed:
 
     def report(self) -> str:
         """One screen about all steps so far. All ranks must call it."""
-        return f"{self._pipeline.synchronizer.report()}optimizer        {self._taken.note}\n"
+        skipped = f"not finite       {self._skipped_steps} steps were skipped\n" if self._skipped_steps else ""
+        return f"{self._pipeline.synchronizer.report()}optimizer        {self._taken.note}\n{skipped}"
 
     def pipeline_state_dict(self, all_ranks: bool = False) -> dict[str, Any]:
         """What the pipeline keeps, beside the optimizer's own state: as Handle.state_dict()."""
-        return self._pipeline.state_dict(all_ranks)
+        return {**self._pipeline.state_dict(all_ranks), **self._taken.state_dict(self._pipeline.named.values())}
 
     def load_pipeline_state_dict(self, state_dict: Any) -> None:
         """As Handle.load_state_dict()."""
+        self._taken.require_same(state_dict, self._pipeline.named.values())
         self._pipeline.load_state_dict(state_dict)
 
 
@@ -116,6 +186,7 @@ def DistributedOptimizer(  # noqa: N802 -- Horovod's name
     recipe: Recipe = "topk:1%",
     *,
     sparse: Iterable[str] | None = None,
+    scaler: Any = None,
     group: Any = None,
     roles: Mapping[str, str] | None = None,
     **options: Any,
@@ -124,8 +195,10 @@ def DistributedOptimizer(  # noqa: N802 -- Horovod's name
     it; weights must be equal then: see :func:`broadcast_parameters`.
 
     ``named_parameters`` are a module, or rows of (name, parameter); then ``sparse`` names those with sparse gradients,
-    which are summed without a value lost. Momentum and weight decay move into the recipe where it wants them. The
-    result is of the optimizer's class, too, so that schedulers take it. Give ``optimizer`` itself no more to do.
+    which are summed without a value lost. Momentum and weight decay move into the recipe where it wants them. With a
+    GradScaler give ``scaler``, and call ``synchronize()`` before ``scaler.step()``: an infinity then skips the step on all
+    ranks. The result is of the optimizer's class, too, so that schedulers take it; those that ``optimizer`` has already
+    go on. Give ``optimizer`` itself no more to do.
 
     >>> import torch, tulle
     >>> def function(comm):
@@ -142,18 +215,45 @@ def DistributedOptimizer(  # noqa: N802 -- Horovod's name
     recipe = chosen(recipe)
     if recipe_fields(recipe)["every"] > 1:
         raise ValueError(f"recipe {recipe} has local steps: use tulle.torch.Local")
+    _require_optimizer(optimizer)
     named = trained(named_parameters)
     is_module = isinstance(named_parameters, torch.nn.Module)
     names = sparse_names(named_parameters) if is_module and sparse is None else set(sparse or ())
     if names - set(named):
         raise ValueError(f"sparse names {', '.join(sorted(names - set(named)))}, which get no gradients here")
-    made = _with_class(optimizer)
-    made._taken = take_over(recipe, optimizer)
+    _require_named(optimizer, named)
+    taken = take_over(recipe, optimizer)
     dense = {name: each for name, each in named.items() if name not in names}
-    made._pipeline = Pipeline(dense, made._taken.recipe, group, roles, options)
+    pipeline = Pipeline(dense, taken.recipe, group, roles, options)
+    # From here on nothing fails, and the optimizer may be changed.
+    made = _with_class(optimizer)
+    made._taken, made._pipeline, made._scaler = taken, pipeline, scaler
     made._sparse = {name: named[name] for name in sorted(names)}
-    made._is_synchronized = False
+    made._is_synchronized, made._skips, made._skipped_steps = False, False, 0
+    taken.watch(made)
+    taken.apply()
     return made
+
+
+def _require_optimizer(optimizer: Any) -> None:
+    if isinstance(optimizer, _Distributed):
+        raise TypeError("the optimizer is a DistributedOptimizer already: gradients would be summed twice")
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise TypeError(f"a {type(optimizer).__name__} is no optimizer of torch's: pass torch.optim.SGD(...), for example")
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise TypeError("LBFGS computes gradients within its step, which ranks do not sum: use another optimizer")
+
+
+def _require_named(optimizer: torch.optim.Optimizer, named: Mapping[str, torch.nn.Parameter]) -> None:
+    known = {id(each) for each in named.values()}
+    for group in optimizer.param_groups:
+        for each in group["params"]:
+            if each.requires_grad and id(each) not in known:
+                shape = tuple(each.shape)
+                raise ValueError(
+                    f"the optimizer has a parameter of shape {shape} that named_parameters do not name, so that it would "
+                    "not be summed: pass the whole module, or rows for all of them"
+                )
 
 
 def _with_class(optimizer: torch.optim.Optimizer) -> Any:
@@ -161,4 +261,18 @@ def _with_class(optimizer: torch.optim.Optimizer) -> Any:
     kind = type(optimizer)
     made = object.__new__(type(f"Distributed{kind.__name__}", (_Distributed, kind), {}))
     made.__dict__ = optimizer.__dict__
+    # A scheduler has put a step of its own there, which counts and would be found before the class's.
+    made._own_step = made.__dict__.pop("step", None)
+    if made._own_step is not None:
+        made.step = _marked(made, made._own_step)
     return made
+
+
+def _marked(made: Any, own: Any) -> Callable[..., Any]:
+    """The step of the class with the marks by which schedulers know that they have been here."""
+
+    def step(closure: Callable[[], Any] | None = None) -> Any:
+        return type(made).step(made, closure)
+
+    step.__dict__.update({name: value for name, value in own.__dict__.items() if name != "__wrapped__"})
+    return step

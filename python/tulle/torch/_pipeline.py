@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,15 @@ from .._collectives import Request, broadcast, iallreduce
 from .._communicator import Communicator
 from .._gradient import Recipe, Synchronizer
 from .._stream import Stream
-from ._all_reduce import communicator_for, stream_of
-from ._tensors import Place, Stage, array_of, type_name
+from ._all_reduce import communicator_for, rows_of, stream_of
+from ._takeover import dicts_of
+from ._tensors import Place, Stage, array_of, in_memory_order, type_name
 
 Named = Mapping[str, torch.nn.Parameter]
 _GRADIENT_TYPES = ("f32", "f16", "bf16")
 # Channels of the communicator for sums of sparse gradients; the synchronizer counts its own from 1.
 _FIRST_SPARSE_CHANNEL = 1 << 20
+_USED_CHANNEL = _FIRST_SPARSE_CHANNEL - 1
 
 
 def chosen(recipe: Recipe) -> Recipe:
@@ -37,7 +39,7 @@ def sparse_names(module: torch.nn.Module) -> set[str]:
 
 def trained(named: Any) -> dict[str, torch.nn.Parameter]:
     """The parameters that get gradients, by name, each once. From a module or from rows of (name, parameter)."""
-    rows: Iterable[Any] = named.named_parameters() if isinstance(named, torch.nn.Module) else named
+    rows = rows_of(named.named_parameters() if isinstance(named, torch.nn.Module) else named)
     by_name: dict[str, torch.nn.Parameter] = {}
     seen: set[int] = set()
     for name, parameter in rows:
@@ -82,6 +84,8 @@ class Pipeline:
         if self.comm.transport != "threads":
             self.comm.start_progress_thread()
         self.synchronizer = Synchronizer(_rows_of(self.named, roles or {}), recipe, comm=self.comm, **options)
+        if options.get("deadline"):
+            self.comm.set_default_deadline(options["deadline"])  # of what is summed beside it
         self.number = {id(parameter): number for number, parameter in enumerate(self.named.values())}
         self._stages = [Stage() for _ in self.named]
 
@@ -94,7 +98,7 @@ class Pipeline:
         :meth:`finish`: a recipe that changes nothing sends it from there. The core keeps the memory."""
         by_type: dict[str, list[Any]] = {}
         for number, place, weights in rows:
-            decayed = None if weights is None else array_of(Stage().read(weights, torch.float32))
+            decayed = None if weights is None else array_of(in_memory_order(weights).to("cpu", torch.float32))
             by_type.setdefault(place.type, []).append((number, place.source(), decayed))
         for name, given in by_type.items():
             self.synchronizer._core.start(name, given, "until_finished")
@@ -114,6 +118,14 @@ class Pipeline:
     def start_sparse(self, place: int, gradient: torch.Tensor) -> Request[Stream]:
         """Starts the exact sum of a sparse gradient, which the synchronizer knows nothing of."""
         return iallreduce(stream_of(gradient), comm=self.comm.channel(_FIRST_SPARSE_CHANNEL + place))
+
+    def start_used(self, used: Sequence[bool]) -> Request[Stream]:
+        """Starts to count for each parameter how many ranks have a gradient."""
+        return iallreduce(Stream.dense(np.array(used, np.int32)), comm=self.comm.channel(_USED_CHANNEL))
+
+    def all_are(self, is_so: bool) -> bool:
+        """Whether it is so on all ranks, all of which must ask."""
+        return all(each == b"1" for each in self.comm.gather_bytes(b"1" if is_so else b"0"))
 
     # ------------------------------------------------------------ state
 
@@ -139,16 +151,22 @@ class Pipeline:
 
     def load_state_dict(self, state_dict: Any) -> None:
         """See Handle.load_state_dict()."""
-        dicts = [state_dict] if isinstance(state_dict, Mapping) else list(state_dict)
         states: dict[int, np.ndarray] = {}
-        for each in dicts:
+        for each in dicts_of(state_dict):
             for key, tensor in each.items():
                 if key.startswith("state of rank "):
-                    array = tensor.cpu().contiguous().numpy()
-                    states[int(key.rpartition(" ")[2])] = array[: int(array[16:24].view(np.uint64)[0])]
+                    states[int(key.rpartition(" ")[2])] = _state_in(tensor, key)
         if not states:
             raise ValueError("there is no state of a rank in it: give what state_dict() gave")
         self.synchronizer.load_state([states[rank] for rank in sorted(states)])
+
+
+def _state_in(tensor: Any, key: str) -> np.ndarray:
+    """The state without what fills its tensor up."""
+    if not isinstance(tensor, torch.Tensor) or tensor.dtype != torch.uint8 or tensor.numel() < 32:
+        raise ValueError(f"'{key}' is not the bytes that state_dict() gave: it is cut off or something else")
+    array = tensor.cpu().contiguous().view(-1).numpy()
+    return array[: int(array[16:24].view(np.uint64)[0])]
 
 
 def _all_states(comm: Communicator, state: np.ndarray) -> list[np.ndarray]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-_TYPES = {
+#: The library's names of types.
+TYPE_NAMES = {
     torch.float32: "f32",
     torch.float64: "f64",
     torch.float16: "f16",
@@ -16,9 +17,9 @@ _TYPES = {
 
 def type_name(tensor: torch.Tensor) -> str:
     """The library's name for the values of a tensor. Raises TypeError where it has none."""
-    found = _TYPES.get(tensor.dtype)
+    found = TYPE_NAMES.get(tensor.dtype)
     if found is None:
-        raise TypeError(f"tensors of {tensor.dtype} cannot be summed: convert them to one of {', '.join(map(str, _TYPES))}")
+        raise TypeError(f"tensors of {tensor.dtype} cannot be summed: convert them to one of {', '.join(map(str, TYPE_NAMES))}")
     return found
 
 
@@ -30,6 +31,22 @@ def flat(tensor: torch.Tensor) -> torch.Tensor | None:
     order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
     ordered = tensor.permute(order)
     return ordered.reshape(-1) if ordered.is_contiguous() else None
+
+
+def in_memory_order(tensor: torch.Tensor) -> torch.Tensor:
+    """All values in the order of memory, or row by row where that has holes."""
+    own = flat(tensor)
+    return own if own is not None else tensor.detach().reshape(-1)
+
+
+def ordered_as(gradient: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+    """The gradient, or a copy of it where its memory is in another order than the parameter's: ranks sum in the order of
+    memory, and only parameters have the same on all of them."""
+    if gradient.stride() == parameter.stride():
+        return gradient
+    if flat(parameter) is None:
+        return gradient.contiguous()
+    return torch.empty_like(parameter, dtype=gradient.dtype, requires_grad=False).copy_(gradient)
 
 
 def array_of(values: torch.Tensor) -> np.ndarray:
@@ -57,22 +74,20 @@ class Stage:
         return made
 
     def read(self, tensor: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
-        """The values, flat and on the CPU: the tensor's own memory where that will do."""
+        """The values row by row and on the CPU: the tensor's own memory where that will do. Other ranks' tensors may
+        have theirs in another order."""
         dtype = dtype or tensor.dtype
-        own = flat(tensor)
-        if own is not None and own.device.type == "cpu" and own.dtype == dtype:
-            return own
+        tensor = tensor.detach()
+        if tensor.is_contiguous() and tensor.device.type == "cpu" and tensor.dtype == dtype:
+            return tensor.view(-1)
         memory = self.memory(tensor, dtype)
-        _copy(tensor, memory)
+        memory.copy_(tensor.reshape(-1))
         return memory
 
     def write(self, tensor: torch.Tensor, values: torch.Tensor) -> None:
         """Copies what :meth:`read` gave back to the tensor, unless that is its own memory."""
-        own = flat(tensor)
-        if own is None:
+        if tensor.data_ptr() != values.data_ptr():
             tensor.detach().copy_(values.view(tensor.shape))
-        elif own.data_ptr() != values.data_ptr():
-            own.copy_(values)
 
 
 class Place:
@@ -108,5 +123,4 @@ class Place:
 
 
 def _copy(tensor: torch.Tensor, memory: torch.Tensor) -> None:
-    own = flat(tensor)
-    memory.copy_(own if own is not None else tensor.detach().reshape(-1))
+    memory.copy_(in_memory_order(tensor))

@@ -64,10 +64,21 @@ std::vector<int> members_of(const Communicator& communicator) {
 }
 
 Request<Outcome> start_sum(const Job& job, Communicator& communicator, int rank, std::span<std::int64_t> accumulator) {
-  CallOptions options{.algorithm = job.schedule.row->name, .deadline_seconds = kSumDeadline};
-  if (job.schedule.row->takes == Takes::stream) return iallreduce(communicator, input_of(rank), options);
-  options.k = kLargest;
-  return iallreduce(communicator, Accumulator(accumulator), options);
+  const Algorithm& row = *job.schedule.row;
+  CallOptions options{.algorithm = row.name, .deadline_seconds = kSumDeadline};
+  if (row.takes == Takes::accumulator) options.k = kLargest;
+  const bool is_scattered = row.kind == OperationKind::reduce_scatter;
+  if (row.takes == Takes::accumulator && is_scattered) {
+    return ireduce_scatter(communicator, Accumulator(accumulator), options);
+  }
+  if (row.takes == Takes::accumulator) return iallreduce(communicator, Accumulator(accumulator), options);
+  switch (row.kind) {
+    case OperationKind::allgather: return iallgather(communicator, input_of(rank), options);
+    case OperationKind::reduce_scatter: return ireduce_scatter(communicator, input_of(rank), options);
+    case OperationKind::reduce: return ireduce(communicator, input_of(rank), options);
+    case OperationKind::broadcast: return ibroadcast(communicator, input_of(rank), options);
+    default: return iallreduce(communicator, input_of(rank), options);
+  }
 }
 
 // One try to sum. Null where it failed; the rank's input is then as it was, or there is a complaint.
@@ -130,16 +141,37 @@ AnyStream expected_sum(std::span<const int> members) {
   return to_dense(sum, Op::sum());
 }
 
-std::string differing_commits(const Job& job) {
-  const Committed* first = nullptr;
-  for (const Reached& reached : job.reached) {
-    if (!reached.committed) continue;
-    if (first == nullptr) first = &*reached.committed;
-    if (first->members != reached.committed->members) return "two ranks committed sums of different members";
-    if (!(first->sum == reached.committed->sum)) return "two ranks committed different bytes";
+// What a rank must have committed, densely; none where the row has something of its own for each.
+std::optional<AnyStream> expected_of(const Algorithm& row, const Committed& committed, int rank) {
+  if (row.takes != Takes::stream) return std::nullopt;
+  const AnyStream sum = expected_sum(committed.members);
+  switch (row.kind) {
+    case OperationKind::broadcast: return to_dense(input_of(committed.members.front()), Op::sum());
+    case OperationKind::reduce_scatter: return to_dense(slice(sum, committed.sum.range()), Op::sum());
+    case OperationKind::reduce:
+      if (rank != committed.members.front()) return to_dense(AnyStream::empty(sum.type(), kDimension), Op::sum());
+      return sum;
+    default: return sum;
   }
-  if (first == nullptr || job.schedule.row->takes != Takes::stream) return "";
-  return to_dense(first->sum, Op::sum()) == expected_sum(first->members) ? "" : "a wrong sum was committed";
+}
+
+bool gives_all_the_same(const Algorithm& row) {
+  return row.kind != OperationKind::reduce && row.kind != OperationKind::reduce_scatter;
+}
+
+std::string differing_commits(const Job& job) {
+  const Algorithm& row = *job.schedule.row;
+  const Committed* first = nullptr;
+  for (int rank = 0; rank < job.schedule.ranks; ++rank) {
+    const std::optional<Committed>& committed = job.reached[static_cast<std::size_t>(rank)].committed;
+    if (!committed) continue;
+    if (first == nullptr) first = &*committed;
+    if (first->members != committed->members) return "two ranks committed sums of different members";
+    if (gives_all_the_same(row) && !(first->sum == committed->sum)) return "two ranks committed different bytes";
+    const std::optional<AnyStream> expected = expected_of(row, *committed, rank);
+    if (expected && !(to_dense(committed->sum, Op::sum()) == *expected)) return "a wrong sum was committed";
+  }
+  return "";
 }
 
 // Where all the living must come through: nobody was taken for dead who lives, and enough are left.
@@ -181,9 +213,15 @@ double longest_seconds(const Schedule& schedule) {
 std::vector<const Algorithm*> rows() {
   std::vector<const Algorithm*> rows;
   for (const Algorithm& row : registry()) {
-    if (row.kind == OperationKind::allreduce && row.needs == Needs::messages) rows.push_back(&row);
+    if (row.needs == Needs::messages && row.name != "dense_allgather") rows.push_back(&row);
   }
   return rows;
+}
+
+std::vector<const Algorithm*> allreduce_rows() {
+  std::vector<const Algorithm*> all = rows();
+  std::erase_if(all, [](const Algorithm* row) { return row->kind != OperationKind::allreduce; });
+  return all;
 }
 
 Report run(const Schedule& schedule) {
@@ -235,7 +273,7 @@ SimPartition random_partition(Philox& random, int ranks) {
 
 Schedule random_schedule(std::uint64_t number) {
   Philox random(number);
-  const auto all = rows();
+  const auto all = allreduce_rows();
   Schedule schedule{.ranks = 2 + static_cast<int>(random.below(8)),
                     .row = all[random.below(all.size())],
                     .quorum = Quorum::majority,

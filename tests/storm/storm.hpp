@@ -13,8 +13,10 @@
 
 namespace tulle::storm {
 
-/// Rows that sums are made with: every allreduce of the registry that a simulation can run.
+/// Every row of the registry that a simulation can run; but dense_allgather, which takes blocks.
 std::vector<const Algorithm*> rows();
+/// Of these, those that random schedules choose from, which their numbers count on: every allreduce.
+std::vector<const Algorithm*> allreduce_rows();
 
 struct Schedule {
   int ranks = 3;

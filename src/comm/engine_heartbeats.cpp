@@ -25,7 +25,9 @@ void Engine::start_heartbeat(const Heartbeat& heartbeat) {
 }
 
 void Engine::begin_heartbeats(const Heartbeat& heartbeat) {
+  const std::unique_ptr<Heartbeats> listener = std::move(heartbeats_);
   heartbeats_ = std::make_unique<Heartbeats>(heartbeat, transport_->rank(), transport_->size());
+  if (listener) heartbeats_->take_over(*listener);
   for (const int peer : left_) heartbeats_->forget(peer);
   look_at_heartbeats();
 }
@@ -43,6 +45,7 @@ void Engine::push() {
 
 // Peers are judged after a poll, so that what they sent while this rank was away has been heard.
 void Engine::look_at_heartbeats() {
+  if (!heartbeats_->is_on()) return;
   const Heartbeat& settings = heartbeats_->settings();
   if (const double now = transport_->now(); now >= heartbeats_->next_look()) {
     for (const auto& [peer, seconds] : heartbeats_->look(now, *transport_)) {
@@ -63,8 +66,10 @@ void Engine::send_beats() {
 
 void Engine::take_beat(int source, const Message& message) {
   const Beat theirs = decode_beat(message.segments);
-  if (!heartbeats_ || heartbeats_->is_forgotten(source)) return;
+  if (!heartbeats_) heartbeats_ = std::make_unique<Heartbeats>(Heartbeat(), transport_->rank(), transport_->size());
+  if (heartbeats_->is_forgotten(source)) return;
   if (theirs.is_last()) return heartbeats_->forget(source);
+  if (!heartbeats_->is_on()) return heartbeats_->judge(source);
   if (theirs == beat_of(heartbeats_->settings())) return heartbeats_->judge(source);
   const Heartbeat& mine = heartbeats_->settings();
   constexpr double kMicrosecond = 1e-6;
@@ -77,7 +82,7 @@ void Engine::take_beat(int source, const Message& message) {
 
 // On transports without a goodbye this is what tells an end from silence.
 void Engine::take_leave() noexcept {
-  if (!heartbeats_) return;
+  if (!heartbeats_ || !heartbeats_->is_on()) return;
   try {
     for (int peer = 0; peer < transport_->size(); ++peer) {
       if (heartbeats_->is_forgotten(peer) || !transport_->is_reached(peer)) continue;

@@ -13,6 +13,13 @@ constexpr double kLooksPerInterval = 4;
 Heartbeats::Heartbeats(const Heartbeat& settings, int rank, int size)
     : settings_(settings), peers_(static_cast<std::size_t>(size)) {
   forget(rank);  // it needs no beats of its own
+  if (!is_on()) next_look_ = std::numeric_limits<double>::infinity();
+}
+
+void Heartbeats::take_over(const Heartbeats& listener) {
+  for (std::size_t peer = 0; peer < peers_.size(); ++peer) {
+    peers_[peer].is_judged = peers_[peer].was_heard = listener.peers_[peer].is_judged;
+  }
 }
 
 // What came while this rank was away may still be on its way through the transport.

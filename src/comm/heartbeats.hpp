@@ -19,10 +19,15 @@ namespace tulle {
 
 class Heartbeats {
  public:
-  /// REQUIRES: complete settings.
+  /// REQUIRES: complete settings, or none: then this rank listens, because peers whose beats come before its own begin
+  /// may send messages, and no beat, from then on.
   Heartbeats(const Heartbeat& settings, int rank, int size);
 
   const Heartbeat& settings() const { return settings_; }
+  /// False while this rank only listens.
+  bool is_on() const { return settings_.is_on(); }
+  /// Judges those whose beats `listener` has heard.
+  void take_over(const Heartbeats& listener);
 
   void note_sent(int peer) { at(peer).was_sent = true; }
   void note_heard(int peer) { at(peer).was_heard = true; }

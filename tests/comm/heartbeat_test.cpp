@@ -295,6 +295,23 @@ TEST(HeartbeatSim, finds_a_stopped_rank_within_limit_and_interval) {
   }
 }
 
+// Rank 0 begins to beat when rank 1 does not yet, and is never silent for an interval until it stops: its first beat is
+// the only one.
+TEST(HeartbeatSim, judges_who_beat_before_this_rank_did) {
+  SimWorld world({.ranks = 2, .faults = {.deaths = {{0, 150, std::nullopt}}}});
+  world.communicator(0).start_heartbeat(kHeartbeat);
+  const auto errors = world.try_run([&](Communicator& communicator) -> Task<> {
+    if (communicator.rank() == 1) {
+      Task<> pause = sleep_in(communicator, 0.05);
+      co_await pause;
+      communicator.start_heartbeat(kHeartbeat);
+    }
+    Task<> summing = sum_for_ever(communicator);
+    co_await summing;
+  });
+  EXPECT_TRUE(contains(describe(errors[1]), "it has been silent")) << describe(errors[1]);
+}
+
 TEST(HeartbeatSim, lets_survivors_shrink_and_go_on) {
   for (const int ranks : {3, 5, 8}) {
     SimWorld world({.ranks = ranks, .faults = {.deaths = {{1, 60, std::nullopt}}}});

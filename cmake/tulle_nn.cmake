@@ -1,5 +1,7 @@
-# Finds libtorch. Sets TULLE_HAVE_NN. Libtorch is built without sanitizers, and so is what uses it.
+# Finds libtorch. Sets TULLE_HAVE_NN. Libtorch is built without sanitizers, and so is what uses it. TULLE_HAVE_NN_CORE is for
+# what does without torch: trainings of whatever gives gradients, and readers of data, which are tested with sanitizers too.
 set(TULLE_HAVE_NN FALSE)
+set(TULLE_HAVE_NN_CORE FALSE)
 if(NOT TULLE_NN STREQUAL off AND NOT TULLE_SANITIZE)
   if(TULLE_NN STREQUAL on)
     find_package(Torch REQUIRED)
@@ -7,4 +9,7 @@ if(NOT TULLE_NN STREQUAL off AND NOT TULLE_SANITIZE)
     find_package(Torch QUIET)
   endif()
   set(TULLE_HAVE_NN ${Torch_FOUND})
+endif()
+if(TULLE_HAVE_NN OR (TULLE_BUILD_TESTS AND NOT TULLE_NN STREQUAL off))
+  set(TULLE_HAVE_NN_CORE TRUE)
 endif()

@@ -2,9 +2,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <filesystem>
+#include <span>
 
+#include "tulle/base/crc32c.hpp"
 #include "tulle/base/error.hpp"
 #include "tulle/nn/data.hpp"
 
@@ -15,6 +18,7 @@ namespace fs = std::filesystem;
 
 // Debian's packages of data sets.
 constexpr const char* kDebianDatasets = "/usr/share/datasets";
+constexpr std::array<std::string_view, 5> kSets = {"fashion-mnist", "mnist", "cifar10", "wikitext", "atis"};
 constexpr const char* kNames =
     "fashion-mnist, mnist, cifar10, wikitext, atis, a directory, a table (.tsv) or a file of text";
 
@@ -48,7 +52,10 @@ std::optional<DataSet> idx_in(const fs::path& directory) {
   const auto test = find_in(directory, {"t10k-images-idx3-ubyte", "mnist-t10k-images-idx3-ubyte"});
   const auto test_labels = find_in(directory, {"t10k-labels-idx1-ubyte", "mnist-t10k-labels-idx1-ubyte"});
   if (!train || !train_labels || !test || !test_labels) return std::nullopt;
-  return DataSet{.train = read_idx(*train, *train_labels), .test = read_idx(*test, *test_labels)};
+  return DataSet{.train = read_idx(*train, *train_labels),
+                 .test = read_idx(*test, *test_labels),
+                 .train_files = {*train, *train_labels},
+                 .test_files = {*test, *test_labels}};
 }
 
 std::optional<DataSet> cifar10_in(const fs::path& directory) {
@@ -60,20 +67,24 @@ std::optional<DataSet> cifar10_in(const fs::path& directory) {
   const auto test = find_in(directory, {"test_batch.bin", "cifar10-test_batch.bin", "cifar10-test_2000.bin"});
   if (train.empty() || !test) return std::nullopt;
   const std::string paths[] = {*test};
-  return DataSet{.train = read_cifar10(train), .test = read_cifar10(paths)};
+  return DataSet{
+      .train = read_cifar10(train), .test = read_cifar10(paths), .train_files = train, .test_files = {*test}};
 }
 
 std::optional<DataSet> wikitext_in(const fs::path& directory, TextUnit unit) {
   const auto train = find_in(directory, {"wiki.train.tokens", "wiki.valid.tokens"});
   const auto test = find_in(directory, {"wiki.test.tokens"});
   if (!train || !test) return std::nullopt;
-  return DataSet{.text = read_text(*train, test, unit)};
+  return DataSet{.text = read_text(*train, test, unit), .train_files = {*train}, .test_files = {*test}};
 }
 
 std::optional<DataSet> atis_in(const fs::path& directory) {
   const auto train = find_in(directory, {"atis.train.ctf"}), test = find_in(directory, {"atis.test.ctf"});
   if (!train || !test) return std::nullopt;
-  DataSet data{.train_utterances = read_ctf(*train), .test_utterances = read_ctf(*test)};
+  DataSet data{.train_utterances = read_ctf(*train),
+               .test_utterances = read_ctf(*test),
+               .train_files = {*train},
+               .test_files = {*test}};
   for (const auto field : {&Utterances::words, &Utterances::slots, &Utterances::intents}) {
     (*data.train_utterances).*field = std::max((*data.train_utterances).*field, (*data.test_utterances).*field);
     (*data.test_utterances).*field = (*data.train_utterances).*field;
@@ -96,8 +107,28 @@ DataSet first_of(const std::string& name, const std::vector<fs::path>& directori
 // By its name, compressed or not.
 bool is_table(const fs::path& path) { return path.extension() == ".tsv" || path.stem().extension() == ".tsv"; }
 
+DataSet open_file(const DataOptions& options) {
+  const std::string& name = options.name;
+  DataSet data;
+  if (is_table(name)) {
+    data = read_tsv(name, options.test_path);
+  } else {
+    data.text = read_text(name, options.test_path, options.unit);
+  }
+  data.train_files = {name};
+  if (options.test_path) data.test_files = {*options.test_path};
+  return data;
+}
+
 DataSet open_named(const DataOptions& options) {
   const std::string& name = options.name;
+  const bool is_set = std::ranges::find(kSets, name) != kSets.end() || fs::is_directory(name);
+  if (options.test_path && is_set) {
+    refuse(
+        fmt::format("{} has samples to measure on of its own: a file to measure on (--test) is for a table (.tsv) or a "
+                    "file of text",
+                    name));
+  }
   if (name == "fashion-mnist") {
     return first_of(name, directories_of(name, false), "idx files (Debian: apt install dataset-fashion-mnist)", idx_in);
   }
@@ -121,8 +152,7 @@ DataSet open_named(const DataOptions& options) {
     return first_of(name, {name}, "files of MNIST, CIFAR-10, WikiText or ATIS", any);
   }
   if (!fs::exists(name)) refuse(fmt::format("'{}' is none of {}", name, kNames));
-  if (is_table(name)) return read_tsv(name, options.test_path);
-  return {.text = read_text(name, options.test_path, options.unit)};
+  return open_file(options);
 }
 
 void keep_first(Images& images, std::uint64_t samples) {
@@ -147,7 +177,29 @@ void keep_first(Features& features, std::uint64_t samples) {
   features.labels.resize(samples);
 }
 
+template <class Value>
+std::uint32_t checksum_of(const std::vector<Value>& values, std::uint32_t sum) {
+  return crc32c(std::as_bytes(std::span(values)), sum);
+}
+
 }  // namespace
+
+std::uint32_t checksum_of(const DataSet& data) {
+  std::uint32_t sum = 0;
+  for (const auto* const images : {&data.train, &data.test}) {
+    if (*images) sum = checksum_of((*images)->labels, checksum_of((*images)->pixels, sum));
+  }
+  if (data.text) sum = checksum_of(data.text->test, checksum_of(data.text->train, sum));
+  for (const auto* const utterances : {&data.train_utterances, &data.test_utterances}) {
+    if (!*utterances) continue;
+    sum = checksum_of((*utterances)->slot, checksum_of((*utterances)->word, sum));
+    sum = checksum_of((*utterances)->intent, checksum_of((*utterances)->starts, sum));
+  }
+  for (const auto* const features : {&data.train_features, &data.test_features}) {
+    if (*features) sum = checksum_of((*features)->labels, checksum_of((*features)->values, sum));
+  }
+  return sum;
+}
 
 DataSet open_data(const DataOptions& options) {
   DataSet data = open_named(options);

@@ -48,6 +48,17 @@ server::Options server_options(const TrainerOptions& options) {
           .deadline_seconds = use.deadline_seconds};
 }
 
+// A worker that differed in these, such as one that comes later with other flags, would compute on other samples than
+// it is taken to.
+std::string description_of(const ServerJob& job) {
+  const TrainerOptions& options = job.options;
+  return fmt::format(
+      "batches of {}, {} steps of an epoch, {} epochs, clipped at {}, weights by {}, {} samples and {} held out{}{}",
+      options.batch, job.steps_of_epoch, options.epochs, options.clip_norm,
+      options.server.weighs_pushes ? "predictions" : "worker", job.learner.train_samples(), job.learner.test_samples(),
+      options.server.data.empty() ? "" : ", ", options.server.data);
+}
+
 ServerJob job_of(const Communicator& communicator, Learner& learner, const TrainerOptions& options) {
   ServerJob job{.communicator = communicator,
                 .learner = learner,
@@ -62,6 +73,7 @@ ServerJob job_of(const Communicator& communicator, Learner& learner, const Train
   const Sharding sharding(learner.train_samples(), job.workers(), options.batch, options.seed);
   job.steps_of_epoch = nn::steps_of_epoch(sharding, options);
   if (job.versions() == 0) refuse("there are fewer steps than one push takes");
+  job.server.job = description_of(job);
   return job;
 }
 

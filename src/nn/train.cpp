@@ -297,6 +297,15 @@ void require_fit(const NetworkOptions& network, const DataSet& data) {
   if (is_text && std::min(data.text->train.size(), data.text->test.size()) <= network.sequence) {
     refuse(fmt::format("{} is shorter than a sample of {} symbols", data.name, network.sequence));
   }
+  const bool has_dropout = network.model == "lstm" || network.model == "tagger";
+  if (network.dropout > 0 && !has_dropout) refuse(fmt::format("dropout: {} has none", network.model));
+  const bool takes_one = row.takes == Takes::text || row.takes == Takes::utterances;
+  if (network.model != "mlp" && !takes_one && !network.hidden.empty()) {
+    refuse(fmt::format("hidden: {} has no sizes to choose", network.model));
+  }
+  if (takes_one && network.hidden.size() > 1) {
+    refuse(fmt::format("hidden: {} takes one size, and not {}", network.model, network.hidden.size()));
+  }
   for (const std::int64_t size : network.hidden) {
     if (size < 1 || size > 65536) refuse(fmt::format("hidden: a layer of {}", size));
   }
@@ -323,7 +332,11 @@ TrainResult train(Communicator communicator, const NetworkOptions& network, std:
   const LossFunction loss = [forward = made.forward](const Batch& batch) {
     return classification(forward(batch.inputs), batch.targets);
   };
-  Trainer trainer(std::move(communicator), made.module, loss, samples, options);
+  TrainerOptions all = options;
+  if (options.server.servers > 0) {
+    all.server.data = fmt::format("data of {}, checksum {:08x}", name_of(kind_of(*data)), checksum_of(*data));
+  }
+  Trainer trainer(std::move(communicator), made.module, loss, samples, all);
   return trainer.train();
 }
 

@@ -93,6 +93,7 @@ std::string description_of(std::span<const Parameter> parameters, const Options&
       fmt::format("servers {}, backup {}, grace {} s, staleness {}, seed {}, push {}, pull {}, {} parameters\n",
                   options.servers, options.backup, options.grace_seconds, options.staleness, options.seed,
                   gradient::to_string(options.push), gradient::to_string(pull_recipe(options)), parameters.size());
+  if (!options.job.empty()) text += options.job + "\n";
   for (const Parameter& parameter : parameters) {
     text += fmt::format("{} of {} values, {}\n", parameter.name, parameter.size, gradient::to_string(parameter.role));
   }

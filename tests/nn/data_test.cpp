@@ -167,6 +167,25 @@ TEST(OpenData, MissingFilesAreNamedWithWhereTheyWereLookedFor) {
             std::string::npos);
 }
 
+TEST(OpenData, SaysWhichFilesItHasReadAndSamplesHaveAChecksum) {
+  const TemporaryDirectory scratch;
+  const std::string train = scratch.path("wiki.valid.tokens"), test = scratch.path("wiki.test.tokens");
+  write(train, "one two three\n");
+  write(test, "one two\n");
+  const DataSet data = open_data({.name = scratch.path()});
+  EXPECT_EQ(data.train_files, std::vector<std::string>{train});
+  EXPECT_EQ(data.test_files, std::vector<std::string>{test});
+  const DataSet file = open_data({.name = train, .test_path = test});
+  EXPECT_EQ(file.test_files, std::vector<std::string>{test});
+  EXPECT_EQ(checksum_of(file), checksum_of(data));
+  write(train, "one two two\n");
+  EXPECT_NE(checksum_of(open_data({.name = scratch.path()})), checksum_of(data));
+  for (const std::string& set : {scratch.path(), std::string("mnist")}) {
+    EXPECT_NE(error_of([&] { open_data({.name = set, .test_path = test}); }).find("to measure on of its own"),
+              std::string::npos);
+  }
+}
+
 TEST(OpenData, FashionMnistIsFoundByItself) {
   if (!std::filesystem::exists("/usr/share/datasets/fashion-mnist")) {
     GTEST_SKIP() << "/usr/share/datasets/fashion-mnist is not there";

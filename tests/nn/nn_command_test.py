@@ -69,6 +69,7 @@ class TrainNn(unittest.TestCase):
         self.assertEqual([line["epoch"] for line in epochs], [1, 2, 3])
         for line in epochs:
             self.assertEqual((line["recipe"], line["ranks"]), ("topk:10%|dense_below:0", 4))
+            self.assertEqual(line["batch_norm"], "rank0")
             self.assertGreater(line["bytes_sent"], 0)
             self.assertGreaterEqual(line["seconds"], line["exposed_seconds"])
         self.assertGreater(epochs[-1]["accuracy"], 0.9)
@@ -80,6 +81,25 @@ class TrainNn(unittest.TestCase):
         dense, sparse = [line.split() for line in compared.stdout.splitlines()[-2:]]
         self.assertEqual((dense[0], sparse[0]), ("dense", "topk:5%|dense_below:0"))
         self.assertGreater(float(sparse[-1]), 2)  # times fewer bytes
+
+    def test_recipes_that_cannot_run_are_told_before_any_trains(self):
+        refused = self.train("--ranks", "4", "--compare", "dense", "--compare", "spardl:10%|teams:3|dense_below:0")
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("--compare spardl:10%|teams:3|dense_below:0: 3 teams", refused.stderr)
+        self.assertNotIn("epoch", refused.stdout)
+
+    def test_files_and_whose_batch_norm_are_said(self):
+        pictures = self.path("pictures")
+        os.mkdir(pictures)
+        for name, count in ("data_batch_2.bin", 8), ("test_batch.bin", 2):
+            with open(os.path.join(pictures, name), "wb") as file:
+                file.write(b"".join(bytes([i % 10]) + bytes([20 * (i % 10)]) * 3072 for i in range(count)))
+        shown = run("train", "nn", "--data", pictures, "--model", "resnet20", "--ranks", "2", "--batch", "4",
+                    "--batch-norm", "average", "--json", self.path("epochs"))
+        self.assertEqual(shown.returncode, 0, shown.stderr)
+        self.assertIn(f"{pictures}: trains on data_batch_2.bin; measures on test_batch.bin\n", shown.stdout)
+        self.assertIn("8 pictures and 2 held out, batches of 4 a rank, BatchNorm average\n", shown.stdout)
+        self.assertEqual(self.epochs("epochs")[0]["batch_norm"], "average")
 
     def test_every_launcher_gives_the_same_losses(self):
         flags = ("--recipe", "topk:10%|dense_below:0", "--json")
@@ -234,6 +254,10 @@ class TrainNn(unittest.TestCase):
                              ("--overlap", "maybe"): ["--overlap", "on, off"], ("--resume",): ["--resume", "--checkpoint"],
                              ("--hidden", "0"): ["--hidden"], ("--transport", "sim"): ["--transport", "simulation"],
                              ("--momentum", "1"): ["--momentum"], ("--fast",): ["--fast", "--epochs"],
+                             ("--sequence", "9"): ["--sequence", "no text"],
+                             ("--model", "lstm", "--augment", "on"): ["--augment", "no pictures"],
+                             ("--batch-norm", "average"): ["--batch-norm", "mlp has no BatchNorm"],
+                             ("--nesterov", "--momentum", "0.9", "--recipe", "redsync:1%"): ["--nesterov", "of its own"],
                              ("--checkpoint", "/nowhere/run"): ["--checkpoint"]}.items():
             refused = self.train(*flags)
             self.assertEqual((refused.returncode, refused.stdout), (2, ""), flags)
@@ -253,8 +277,13 @@ class TrainNn(unittest.TestCase):
         self.assertEqual(refused.stderr.count("t10k-images-idx3-ubyte: byte 1615: the head announces 1600"), 1)
         missing = run("train", "nn", "--data", "no-such-data")
         self.assertIn("fashion-mnist, mnist, cifar10", missing.stderr)
-        unfit = self.train("--model", "resnet20")
-        self.assertIn("resnet20 takes pictures of 32x32", unfit.stderr)
+        for flags, words in {("--model", "resnet20"): "resnet20 takes pictures of 32x32",
+                             ("--model", "cnn"): "hidden: cnn has no sizes to choose",
+                             ("--dropout", "0.5"): "dropout: mlp has none",
+                             ("--test", "other.txt"): "has samples to measure on of its own"}.items():
+            unfit = self.train(*flags)
+            self.assertEqual(unfit.returncode, 1, flags)
+            self.assertIn(words, unfit.stderr)
 
     def test_help_lists_models_and_examples(self):
         shown = run("train", "nn", "--help")

@@ -487,6 +487,29 @@ TEST(ServerSession, ACheckpointThatCannotBeWrittenIsToldAndTheJobGoesOn) {
   }
 }
 
+// Such as a process that comes later with other flags: it would take other samples than its place has.
+TEST(ServerSession, AWorkerOfAnotherJobIsRefusedWithWhatDiffers) {
+  const auto refusal_of = [](auto change) {
+    std::string told;
+    run_threads(3, [&](Communicator& communicator) {
+      LinearLearner learner;
+      TrainerOptions options = exact_steps(2, "dense");
+      if (communicator.rank() == 2) change(options);
+      const std::string error = error_of([&] { ServerSession(communicator, learner, options).train(); });
+      if (communicator.rank() == 2) told = error;
+      EXPECT_TRUE(communicator.rank() == 2 || error == "no error") << error;
+    });
+    return told;
+  };
+  EXPECT_EQ(refusal_of([](TrainerOptions&) {}), "no error");
+  for (const std::string& told : {refusal_of([](TrainerOptions& options) { options.batch = 2; }),
+                                  refusal_of([](TrainerOptions& options) { options.steps_of_epoch = 3; }),
+                                  refusal_of([](TrainerOptions& options) { options.epochs = 2; }),
+                                  refusal_of([](TrainerOptions& options) { options.server.data = "others"; })}) {
+    EXPECT_TRUE(contains(told, "differ: the server has 'batches of 4, 4 steps of an epoch, 1 epochs")) << told;
+  }
+}
+
 TEST(ServerSession, StalenessLetsWorkersGoOnAndAllStepsAreTaken) {
   TrainerOptions options = exact_steps(2, "dense");
   options.epochs = 3;

@@ -93,7 +93,11 @@ struct DataSet {
   std::optional<Text> text;
   std::optional<Utterances> train_utterances, test_utterances;  ///< both; they count words, slots and intents alike
   std::optional<Features> train_features, test_features;        ///< both; they count columns and classes alike
+  std::vector<std::string> train_files,
+      test_files;  ///< that it was read from; no test file: the last tenth is held out
 };
+/// CRC-32C of all samples, by which processes find out whether they read the same.
+std::uint32_t checksum_of(const DataSet& data);
 
 /// A table, a sample a line: fields that tabs separate, the last of which is the label, any word. Where all before it
 /// in the first line are numbers, separated by tabs or blanks, the samples are features, normalized by column to mean 0
@@ -112,7 +116,8 @@ struct DataOptions {
   std::uint64_t test_samples = 0;  ///< measure on so many; 0: all
 };
 
-/// Throws bad_input: files that are missing are named, with where they were looked for.
+/// Throws bad_input: files that are missing are named, with where they were looked for; and where a test_path is given
+/// to a set that has samples to measure on of its own.
 DataSet open_data(const DataOptions& options);
 
 /// How pixels become numbers with mean 0 and variance 1: by channel, over the pictures that are trained on.

@@ -80,6 +80,9 @@ struct ServerUse {
   double deadline_seconds = 300;  ///< how long a worker waits for an answer, and a server for any worker
   /// Rank 0 lets in processes there that take the places of workers that were lost; on TCP. Set on all ranks or none.
   std::optional<DoorOptions> door = {};
+  /// What the samples are, in words and on one line: a worker with other words is refused. train() gives their number
+  /// and checksum.
+  std::string data = {};
   /// Of a process that was let in; its communicator is what server::take_place() gave.
   std::optional<server::Place> place = {};
 };

@@ -31,16 +31,16 @@ std::span<const ModelRow> models();
 
 struct NetworkOptions {
   std::string model = "mlp";
-  std::vector<std::int64_t> hidden;  ///< mlp: sizes of the layers between; lstm, transformer: one size. Empty: usual
+  std::vector<std::int64_t> hidden;  ///< mlp: sizes of the layers between; lstm, tagger, transformer: one. Empty: usual
   std::uint32_t sequence = 35;       ///< lstm, transformer: symbols of a sample
-  double dropout = 0;                ///< lstm
+  double dropout = 0;                ///< lstm, tagger
   std::optional<Augmentation> augmentation;  ///< of pictures; unset: none for mlp and cnn, crop and flip for the others
 };
 
 /// What text is cut into for a model: bytes for transformer, words for the others.
 TextUnit unit_of(std::string_view model);
 
-/// Throws bad_input where the model is not known, or does not go with the data. Costs nothing.
+/// Throws bad_input where the model is not known, does not go with the data, or takes no such option. Costs nothing.
 void require_fit(const NetworkOptions& network, const DataSet& data);
 
 /// Trains. Collective; REQUIRES: equal options and data on all ranks. Throws bad_input naming the option that is out of

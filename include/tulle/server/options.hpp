@@ -43,6 +43,7 @@ struct Options {
   double deadline_seconds = 300;    ///< how long a worker waits for an answer, and a server for any worker
   std::uint32_t port = 0;           ///< number of the datagram port
   int threads = 1;                  ///< of selecting and coding; 0: all that there are
+  std::string job = {};             ///< what else has to be equal, in words and on one line, such as batches and epochs
 };
 
 /// Who a process is in the job. One that came later, to a lost worker's place, has another number in its communicator.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 
@@ -12,6 +14,7 @@
 #include "cli/common/print.hpp"
 #include "cli/nn/nn_report.hpp"
 #include "tulle/comm/control.hpp"
+#include "tulle/gradient/synchronizer.hpp"
 #include "tulle/server/reception.hpp"
 
 namespace tulle::cli {
@@ -36,10 +39,34 @@ class SharedData {
 };
 
 std::string samples_text(const nn::DataSet& data) {
-  if (data.text) return fmt::format("{} symbols", data.text->train.size());
-  if (data.train_utterances) return fmt::format("{} sentences", data.train_utterances->size());
-  if (data.train_features) return fmt::format("{} rows", data.train_features->size());
-  return fmt::format("{} pictures", data.train->size());
+  const auto text = [](std::uint64_t train, std::uint64_t test, const char* what) {
+    return fmt::format("{} {} and {} held out", train, what, test);
+  };
+  if (data.text) return text(data.text->train.size(), data.text->test.size(), "symbols");
+  if (data.train_utterances) return text(data.train_utterances->size(), data.test_utterances->size(), "sentences");
+  if (data.train_features) return text(data.train_features->size(), data.test_features->size(), "rows");
+  return text(data.train->size(), data.test->size(), "pictures");
+}
+
+// A set may be there in part, such as one of CIFAR-10's five batches: files by their names, and where they are.
+std::string files_text(const nn::DataSet& data) {
+  const std::filesystem::path directory = std::filesystem::path(data.train_files.front()).parent_path();
+  const auto names = [&](const std::vector<std::string>& files) {
+    std::string text;
+    for (const std::string& file : files) {
+      const std::filesystem::path path(file);
+      text += (text.empty() ? "" : ", ") + (path.parent_path() == directory ? path.filename().string() : file);
+    }
+    return text;
+  };
+  return fmt::format("{}: trains on {}; measures on {}\n", directory.empty() ? "." : directory.string(),
+                     names(data.train_files), data.test_files.empty() ? "its last tenth" : names(data.test_files));
+}
+
+// Whose running means the accuracies are of, where the network has some.
+std::string batch_norm_text(const NnFlags& flags) {
+  if (!has_batch_norm(flags.network.model)) return "";
+  return fmt::format(", BatchNorm {}", nn_batch_norm(flags));
 }
 
 // What rank 0 shows while it trains.
@@ -49,9 +76,9 @@ class NnScreen {
       : flags_(flags), run_(run), json_(json), table_(nn_epoch_table(flags)), progress_("training", 1000) {}
 
   void begin(const nn::DataSet& data) {
-    print(fmt::format("{} on {}, {} over {}, recipe {}: {}, batches of {} a rank\n", flags_.network.model, data.name,
+    print(fmt::format("{} on {}, {} over {}, recipe {}: {}, batches of {} a rank{}\n", flags_.network.model, data.name,
                       nn_ranks_text(flags_, run_.ranks), run_.transport, run_.recipe, samples_text(data),
-                      flags_.train.batch));
+                      flags_.train.batch, batch_norm_text(flags_)));
     print(table_.header());
   }
   void tell(const std::string& message) {
@@ -135,11 +162,35 @@ void require_workers(const NnFlags& flags, int ranks) {
                           *flags.workers, servers + *flags.workers, ranks));
 }
 
+// Larger than what recipes send whole.
+constexpr std::uint64_t kRehearsedValues = 1 << 16;
+
+// A recipe that cannot run on these ranks, such as with teams that do not divide them, is told before others have
+// trained: an exchange of a few values.
+void rehearse(Communicator& world, const NnFlags& flags, const NamedRecipe& recipe) try {
+  const std::uint64_t size = std::max(kRehearsedValues, recipe.recipe.dense_below + 1);
+  auto synchronizer = gradient::Synchronizer::make(world.split(0), {{.name = "rehearsal", .size = size}}, recipe.recipe,
+                                                   flags.train.synchronizer);
+  std::vector<float> gradient(size);
+  for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] = static_cast<float>(i % 97) - 48;
+  const std::vector<float> weights(recipe.recipe.weight_decay > 0 ? size : 0);
+  while (!synchronizer.count_local_step()) continue;
+  synchronizer.start(0, gradient, weights);
+  synchronizer.end_step();
+  synchronizer.finish(0);
+} catch (const Error& error) {
+  throw Error(error.kind(), fmt::format("--compare {}: {}", recipe.text, error.what()));
+}
+
 int train_rank(Communicator communicator, const NnFlags& flags, SharedData& shared, JsonLines* json) {
   require_workers(flags, communicator.size());
   std::shared_ptr<const nn::DataSet> data;
   fail_together(communicator, failure_of([&] { data = shared.open(flags); }));
+  if (communicator.rank() == 0) print(files_text(*data));
   std::vector<NnRun> runs;
+  for (const NamedRecipe& recipe : flags.recipes) {
+    if (flags.recipes.size() > 1 && flags.train.server.servers == 0) rehearse(communicator, flags, recipe);
+  }
   for (const NamedRecipe& recipe : flags.recipes) {
     runs.push_back(train_once(communicator, flags, data, recipe, json));
     if (runs.back().result.was_stopped) break;

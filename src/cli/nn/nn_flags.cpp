@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "cli/common/numbers.hpp"
 #include "tulle/server/options.hpp"
 
@@ -69,7 +71,7 @@ void add_network_flags(CLI::App& command, NnFlags& flags) {
                flags.network.hidden.push_back(parse_int("--hidden", text, 1, 65536));
            });
   add_int(command, "--sequence", "symbols of a sample of text (35)", 1, 4096,
-          [&](int number) { flags.network.sequence = static_cast<std::uint32_t>(number); });
+          [&](int number) { flags.sequence = number; });
   add(command, "--dropout", "SHARE", "of lstm and tagger (0)",
       [&](const std::string& text) { flags.network.dropout = parse_share(text); });
   add(command, "--augment", "on|off", "crop and flip pictures (on for resnet and vgg, else off)",
@@ -210,7 +212,6 @@ constexpr double kMomentumOf3lc = 0.9;
 constexpr double kRateOfMasked = 2;
 
 bool is_recurrent(const std::string& model) { return model == "lstm" || model == "tagger"; }
-bool has_batch_norm(const std::string& model) { return model.starts_with("resnet") || model.starts_with("vgg"); }
 
 // What is usual for a network, where the flags say nothing.
 void set_defaults(NnFlags& flags) {
@@ -302,7 +303,30 @@ void finish_server(NnFlags& flags, const Job& job) {
   }
 }
 
+// Flags that would do nothing.
+void require_useful(NnFlags& flags) {
+  const std::string& model = flags.network.model;
+  const bool takes_text = model == "lstm" || model == "transformer";
+  if (flags.sequence && !takes_text)
+    reject("--sequence", fmt::format("{} takes no text: lstm and transformer do", model));
+  if (flags.sequence) flags.network.sequence = static_cast<std::uint32_t>(*flags.sequence);
+  if (flags.network.augmentation && (takes_text || model == "tagger")) {
+    reject("--augment", fmt::format("{} takes no pictures", model));
+  }
+  if (flags.averages_buffers && !has_batch_norm(model)) {
+    reject("--batch-norm", fmt::format("{} has no BatchNorm: resnet and vgg do", model));
+  }
+  const auto has_momentum = [](const NamedRecipe& recipe) { return recipe.recipe.momentum > 0; };
+  if (flags.train.optimizer.nesterov && std::ranges::all_of(flags.recipes, has_momentum)) {
+    reject("--nesterov",
+           fmt::format("{0} has momentum of its own, in place of the optimizer's: --recipe '{0}|nesterov:on'",
+                       flags.recipes.front().text));
+  }
+}
+
 }  // namespace
+
+bool has_batch_norm(const std::string& model) { return model.starts_with("resnet") || model.starts_with("vgg"); }
 
 nn::OptimizerOptions optimizer_for(const NnFlags& flags, const gradient::Recipe& recipe) {
   nn::OptimizerOptions optimizer = flags.train.optimizer;
@@ -349,6 +373,7 @@ void finish(NnFlags& flags, const Job& job) {
   set_recipes(flags);
   require_server(flags);
   finish_server(flags, job);
+  require_useful(flags);
   flags.data.unit = nn::unit_of(flags.network.model);
   flags.launch = resolve_launch(flags.launch_flags, job);
   if (flags.launch.transport == TransportChoice::sim) {

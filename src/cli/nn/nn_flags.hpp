@@ -35,6 +35,7 @@ struct NnFlags {
   std::optional<double> rate, momentum, clip_norm;
   std::optional<std::string> optimizer;
   std::optional<bool> progress_thread, averages_buffers;
+  std::optional<int> sequence;
   std::optional<NamedRecipe> pull;
   LaunchFlags launch_flags;
 };
@@ -48,6 +49,8 @@ nn::OptimizerOptions optimizer_for(const NnFlags& flags, const gradient::Recipe&
 /// --rate, or what is usual for the network with this recipe: momentum, wherever it is, makes steps longer by 1/(1 −
 /// μ), and the usual rate smaller by as much; by half of that where the recipe masks it.
 double rate_for(const NnFlags& flags, const gradient::Recipe& recipe);
+/// True where the network has running means, of which --batch-norm says whose are measured with.
+bool has_batch_norm(const std::string& model);
 /// The networks and what they take, for the help.
 std::string model_list();
 

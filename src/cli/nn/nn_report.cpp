@@ -23,6 +23,10 @@ std::string nn_ranks_text(const NnFlags& flags, int ranks) {
                      ranks - server.servers, server.backup > 0 ? fmt::format(" ({} backup)", server.backup) : "");
 }
 
+std::string_view nn_batch_norm(const NnFlags& flags) {
+  return flags.train.server.servers > 0 ? "own" : nn::to_string(flags.train.buffers);
+}
+
 Table nn_epoch_table(const NnFlags& flags) {
   std::vector<Column> columns = {{.title = "epoch"},
                                  {.title = "loss", .width = 8},
@@ -65,6 +69,7 @@ std::string nn_epoch_json(const NnFlags& flags, const NnRun& run, const nn::Epoc
       {"ranks", run.ranks},
       {"transport", run.transport},
       {"overlap", flags.train.overlap},
+      {"batch_norm", nn_batch_norm(flags)},
       {"batch", flags.train.batch},
       {"seed", flags.train.seed},
       {"epoch", metrics.epoch},

@@ -19,6 +19,8 @@ struct NnRun {
 
 /// "4 ranks", or who serves and who computes.
 std::string nn_ranks_text(const NnFlags& flags, int ranks);
+/// Whose running means of BatchNorm are measured with: rank0, average, or each worker's own.
+std::string_view nn_batch_norm(const NnFlags& flags);
 Table nn_epoch_table(const NnFlags& flags);
 std::vector<std::string> nn_epoch_cells(const NnFlags& flags, const nn::EpochMetrics& metrics);
 std::string nn_epoch_json(const NnFlags& flags, const NnRun& run, const nn::EpochMetrics& metrics);

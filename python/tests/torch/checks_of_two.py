@@ -426,6 +426,9 @@ def memory_may_be_in_another_order_on_each_rank():
     weights = nn.Parameter((given + RANK).clone(memory_format=torch.preserve_format))
     tulle.torch.broadcast_parameters([("weights", weights)], root=1)
     assert torch.equal(weights.detach(), expected + 1)
+    model = nn.Conv2d(2, 2, 3)
+    model = model.to(memory_format=torch.channels_last) if RANK == 1 else model
+    assert "memory formats" in error_of(lambda: wrapped(model))
 
 
 @check
@@ -576,6 +579,16 @@ def a_scaler_goes_with_an_optimizer_without_ddp():
     beside.report()
     assert distance(scaled, plain) < 1e-6, distance(scaled, plain)
     assert "before scaler.step" in error_of(optimizer.step)
+    if hasattr(torch.amp, "GradScaler"):
+        real, model = torch.amp.GradScaler("cpu", init_scale=8.0), made()
+        optimizer = wrapped(model, scaler=real)
+        for step in range(2):
+            optimizer.zero_grad()
+            real.scale(loss_of(model, step) * (float("inf") if RANK == 1 and step == 0 else 1.0)).backward()
+            optimizer.synchronize()
+            real.step(optimizer)
+            real.update()
+            assert real.get_scale() == 4.0 and same_on_all_ranks(model) and (distance(model, made()) > 0) == (step == 1)
 
 
 @check

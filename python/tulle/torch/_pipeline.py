@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -86,8 +87,20 @@ class Pipeline:
         self.synchronizer = Synchronizer(_rows_of(self.named, roles or {}), recipe, comm=self.comm, **options)
         if options.get("deadline"):
             self.comm.set_default_deadline(options["deadline"])  # of what is summed beside it
+        self._require_same_order()
         self.number = {id(parameter): number for number, parameter in enumerate(self.named.values())}
         self._stages = [Stage() for _ in self.named]
+
+    def _require_same_order(self) -> None:
+        """Raises ValueError, on all ranks, where they have a parameter's values in different orders of memory, by which they
+        are summed."""
+        strides = [
+            (name, [stride for stride, size in zip(each.stride(), each.shape) if size > 1])
+            for name, each in self.named.items()
+        ]
+        mine = b"%d" % zlib.crc32(repr(strides).encode())
+        if any(each != mine for each in self.comm.gather_bytes(mine)):
+            raise ValueError("ranks have parameters in different memory formats: call model.to(memory_format=...) alike on all")
 
     def places(self, tensors: Mapping[int, torch.Tensor]) -> dict[int, Place]:
         """Where gradients are, by their parameters' numbers."""

@@ -18,12 +18,16 @@ TULLE = os.environ["TULLE"]
 SECONDS = 60  # more than any of them takes; a command that hangs is a failure
 
 
-def run(*arguments, limit_bytes=None):
-    """`limit_bytes`: files grow no further, as on a disk that is full."""
+# Root may read every file, unless it gives that up.
+WITHOUT_PRIVILEGES = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+
+
+def run(*arguments, limit_bytes=None, first=()):
+    """`limit_bytes`: files grow no further, as on a disk that is full. `first`: what starts the command."""
     def limit():
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # write() then fails, as it does for lack of space
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
-    return subprocess.run([TULLE, *arguments], capture_output=True, timeout=SECONDS, stdin=subprocess.DEVNULL,
+    return subprocess.run([*first, TULLE, *arguments], capture_output=True, timeout=SECONDS, stdin=subprocess.DEVNULL,
                           preexec_fn=None if limit_bytes is None else limit, encoding="utf-8", errors="replace")
 
 
@@ -93,6 +97,7 @@ BAD_LIBSVM = {"no label": b"x 1:1\n", "huge index": b"1 99999999999999999999:1\n
               "not text": bytes(range(128, 256)) * 4, "cut gzip": b"\x1f\x8b\x08\0\0\0\0\0\0\x03abc",
               "gzip of nothing": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd" + b"\xff" * 40}
 TRAIN = ["train", "linear", "--epochs", "1", "--ranks", "1", "--transport", "threads"]
+SIMULATE_TRAINING = [*TRAIN[:-1], "sim"]
 DOORS = [
     Door("convert", "data.libsvm", ["convert", "FILE", "OUT"], texts=BAD_LIBSVM),
     Door("featurize text", "data.text", ["featurize", "text", "FILE", "OUT"], texts={"no tab": b"word\n"}),
@@ -110,6 +115,12 @@ DOORS = [
     Door("profile of explain", "profile.json", ["explain", "--profile", "FILE"], texts=BAD_JSON),
     Door("profile of bench", "profile.json", ["bench", "allreduce", "--profile", "FILE", "--ranks", "2", "--transport",
                                               "threads", "--dimension", "64", "--repeats", "1"], texts=BAD_JSON),
+    Door("profile of plan", "profile.json", ["plan", "--profile", "FILE"], texts=BAD_JSON),
+    Door("profile of bench gradient", "profile.json",
+         ["bench", "gradient", "--profile", "FILE", "--ranks", "2", "--transport", "threads", "--shapes", "64",
+          "--repeats", "1", "--recipe", "dense"], texts=BAD_JSON),
+    Door("network of a training", "network.json", [*SIMULATE_TRAINING, "--data", "DATA", "--network", "FILE"],
+         texts=BAD_JSON),
     Door("network", "network.json", ["simulate", "--network", "FILE", "--ranks", "2", "--dimension", "64"],
          texts={**BAD_JSON, "fraction": b'{"ranks_per_node": 1.5}', "negative": b'{"nodes_per_leaf": -1}',
                 "huge": b'{"ranks_per_node": 99999999999999999999}', "no list": b'{"stragglers": [1]}'}),
@@ -204,14 +215,19 @@ class Readers(Case):
         for door in DOORS:
             # Reading /proc/self/mem fails, as on a disk with errors: its size is 0, so that readers may find it empty.
             others = [] if door.takes_anything else ["/proc/self/mem"]
-            if os.geteuid() != 0:
-                self.write("forbidden", self.read(door.good))
-                os.chmod(self.path("forbidden"), 0)
-                others.append(self.path("forbidden"))
             missing = [] if door.name == "resume" else [self.path("missing")]  # a run that begins has no checkpoint
             for path in [self.path("directory"), *missing, *others]:
                 with self.subTest(door=door.name, path=path):
                     self.expect_refusal(run(*self.command(door, path)), path)
+
+    def test_files_that_may_not_be_read_are_refused(self):
+        for door in DOORS:
+            with self.subTest(door=door.name):
+                self.write("forbidden", self.read(door.good))
+                os.chmod(self.path("forbidden"), 0)
+                self.expect_refusal(run(*self.command(door, self.path("forbidden")), first=WITHOUT_PRIVILEGES),
+                                    self.path("forbidden"))
+                os.remove(self.path("forbidden"))
 
     def test_nothing_in_a_file_is_refused(self):
         for door in DOORS:

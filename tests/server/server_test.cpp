@@ -398,6 +398,61 @@ TEST(Server, a_run_that_is_resumed_from_a_checkpoint_equals_one_that_was_not_int
   }
 }
 
+// The directory goes after the second of six checkpoints.
+TEST(Server, a_checkpoint_that_cannot_be_written_is_told_and_the_server_goes_on) {
+  const TemporaryDirectory directory;
+  std::filesystem::create_directory(directory.path("disk"));
+  Job job{.workers = 2, .versions = 6};
+  job.server_options.checkpoint_every = 1;
+  job.server_options.checkpoint_path = directory.path("disk/model");
+  std::vector<std::string> told;
+  job.server_options.on_checkpoint_failure = [&](const Error& error) { told.emplace_back(error.what()); };
+  job.server_options.sgd.schedule = [&](std::uint64_t step) {
+    if (step == 2) std::filesystem::remove_all(directory.path("disk"));
+    return 1.0;
+  };
+  Trained trained;
+  train(job, trained);
+  const ServerStats stats = trained.servers[0]->stats();
+  EXPECT_EQ(stats.checkpoints, 2u);
+  EXPECT_EQ(stats.failed_checkpoints, 4u);
+  ASSERT_EQ(told.size(), 4u);
+  EXPECT_NE(told[0].find("disk/model"), std::string::npos) << told[0];
+}
+
+// Two servers, of which one is killed before it has written its third file; then another job with one server.
+TEST(Server, servers_go_on_from_the_newest_step_that_all_have_and_the_newest_set) {
+  const TemporaryDirectory directory;
+  Job job{.workers = 2, .options = {.servers = 2}, .versions = 6};
+  job.server_options.checkpoint_every = 2;
+  job.server_options.checkpoint_path = directory.path("model");
+  {
+    Trained first;
+    train(job, first);
+  }
+  const auto file = [&](const char* name) { return directory.path(name); };
+  std::filesystem::rename(file("model.1-of-2.before"), file("model.1-of-2"));
+  const auto version_on = [&](int servers) {
+    SimWorld world({.ranks = servers + 1});
+    Server server = Server::make(world.communicator(0), job.parameters, {.servers = servers}, job.server_options);
+    EXPECT_TRUE(server.has_checkpoint(file("model")));
+    server.load_checkpoint(file("model"));
+    return server.version(server.shard().front());
+  };
+  EXPECT_EQ(version_on(2), 4u);
+  job.options.servers = 1;
+  job.resume_from = file("model");
+  job.versions = 8;
+  {
+    Trained second;
+    train(job, second);
+  }
+  EXPECT_FALSE(std::filesystem::exists(file("model.0-of-2")));
+  EXPECT_FALSE(std::filesystem::exists(file("model.0-of-2.before")));
+  EXPECT_EQ(version_on(2), 8u);
+  EXPECT_EQ(version_on(1), 8u);
+}
+
 TEST(Server, damaged_and_foreign_checkpoints_are_refused_and_change_nothing) {
   const TemporaryDirectory directory;
   SimWorld world({.ranks = 2});

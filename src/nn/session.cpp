@@ -33,13 +33,14 @@ TrainerOptions resolved(TrainerOptions options) {
 
 std::vector<std::uint64_t> sizes_of(const std::vector<gradient::Parameter>& parameters) {
   std::vector<std::uint64_t> sizes;
+  sizes.reserve(parameters.size());
   for (const gradient::Parameter& parameter : parameters) sizes.push_back(parameter.size);
   return sizes;
 }
 
 }  // namespace
 
-Session::Session(Communicator communicator, Learner& learner, const TrainerOptions& options)
+Session::Session(const Communicator& communicator, Learner& learner, const TrainerOptions& options)
     : communicator_(communicator),
       votes_(communicator.channel(kVoteChannel)),
       learner_(learner),

@@ -26,7 +26,7 @@ class Session final : public Training {
  public:
   /// Collective. The weights become those of rank 0 where they differ. The learner must outlive the session. Throws
   /// bad_input naming an option that is out of bounds.
-  Session(Communicator communicator, Learner& learner, const TrainerOptions& options);
+  Session(const Communicator& communicator, Learner& learner, const TrainerOptions& options);
 
   TrainResult train() override;
   Evaluation evaluate() override;

@@ -66,7 +66,7 @@ std::vector<int> sets_on_disk(const std::string& path) {
     if (name.rank == 0 && is_ending(name.ending)) sets.push_back(name.ranks);
   });
   std::ranges::sort(sets);
-  sets.erase(std::ranges::unique(sets).begin(), sets.end());
+  sets.erase(std::unique(sets.begin(), sets.end()), sets.end());
   return sets;
 }
 

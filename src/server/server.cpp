@@ -547,7 +547,7 @@ std::vector<int> Server::vacancies() {
   return ranks;
 }
 
-void Server::adopt(Communicator group, std::vector<int> places) {
+void Server::adopt(const Communicator& group, const std::vector<int>& places) {
   run_beside(state_->communicator,
              [](State& state, const Communicator& joined, const std::vector<int>& given) -> Task<> {
                state.adopt(joined, given);

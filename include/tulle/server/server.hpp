@@ -107,7 +107,7 @@ class Server {
   /// Rank `servers + i` of `group` may join in the place of the worker of rank `places[i]`; 0: it has none. The group
   /// has all servers, with the numbers that they have in the job, and the newcomers after them. What the former
   /// holder still sends is thrown away. From any thread beside run(), but not inside a program.
-  void adopt(Communicator group, std::vector<int> places);
+  void adopt(const Communicator& group, const std::vector<int>& places);
 
   /// Weights, velocities, error buffers and versions, in one file that appears whole or not at all; what was there
   /// stays as PATH.SERVER-of-SERVERS.before. Files of other numbers of servers are removed once all servers have

@@ -314,7 +314,7 @@ void require_fit(const NetworkOptions& network, const DataSet& data) {
   }
 }
 
-TrainResult train(Communicator communicator, const NetworkOptions& network, std::shared_ptr<const DataSet> data,
+TrainResult train(Communicator communicator, const NetworkOptions& network, const std::shared_ptr<const DataSet>& data,
                   const TrainerOptions& options) {
   require_fit(network, *data);
   const Row& row = row_of(network.model);

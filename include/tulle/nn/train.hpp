@@ -45,7 +45,7 @@ void require_fit(const NetworkOptions& network, const DataSet& data);
 
 /// Trains. Collective; REQUIRES: equal options and data on all ranks. Throws bad_input naming the option that is out of
 /// bounds, or why data or checkpoint cannot be used.
-TrainResult train(Communicator communicator, const NetworkOptions& network, std::shared_ptr<const DataSet> data,
+TrainResult train(Communicator communicator, const NetworkOptions& network, const std::shared_ptr<const DataSet>& data,
                   const TrainerOptions& options);
 
 }  // namespace tulle::nn

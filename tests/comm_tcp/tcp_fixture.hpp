@@ -159,8 +159,8 @@ struct TcpRank {
   bool await_failure(double seconds = 60) {
     return progress_until([&] { return !sink.failures.empty(); }, seconds);
   }
-  /// Tells everybody that this rank is here and waits until all were, so that nobody leaves early. Who has been here may
-  /// be lost by then.
+  /// Tells everybody that this rank is here and waits until all were, so that nobody leaves early. Who has been here
+  /// may be lost by then.
   bool meet_all() {
     const auto others = static_cast<std::size_t>(transport.size()) - 1;
     expected_meetings += others;

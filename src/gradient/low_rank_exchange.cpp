@@ -34,7 +34,8 @@ Request<void> LowRankExchange::start_turn() {
   OperationSettings settings{.signature = {}, .deadline_seconds = options_.deadline_seconds, .borrows = true};
   settings.signature.algorithm_name = "low_rank";
   settings.signature.dimension = right_.size();
-  auto result = std::make_shared<std::optional<std::optional<Error>>>();
+  using Result = std::optional<std::optional<Error>>;
+  auto result = std::allocate_shared<Result>(PoolAllocator<Result>());
   auto operation = channel_.start(settings, [&](Operation&) { return turn(result); });
   return {channel_.engine(), std::move(operation), std::move(result)};
 }

@@ -218,7 +218,7 @@ void check_exchange(const Recipe& recipe) {
   }
   if (recipe.teams > 1 && recipe.row != "spardl") refuse("teams are for spardl");
   check_row(recipe);
-  (void)IndexChoice(recipe.indices, Profile());  // which knows the name, or throws
+  (void)index_coding_named(recipe.indices);  // which knows the name, or throws
 }
 
 void check_aggregate(const Recipe& recipe) {

@@ -79,17 +79,23 @@ class ArrayReader {
   std::span<const std::byte> rest_;
 };
 
+// A fraction, or a negative number, would become any count.
+std::uint64_t count_from(const Json& value) {
+  if (!value.is_number_unsigned()) refuse(fmt::format("{} is no count", value.dump()));
+  return value.get<std::uint64_t>();
+}
+
 SavedParameter parameter_from(const Json& object, ArrayReader& arrays) {
   SavedParameter parameter;
   object.at("name").get_to(parameter.name);
-  object.at("size").get_to(parameter.size);
-  object.at("step").get_to(parameter.step);
+  parameter.size = count_from(object.at("size"));
+  parameter.step = count_from(object.at("step"));
   object.at("threshold").get_to(parameter.threshold);
-  object.at("threshold_age").get_to(parameter.threshold_age);
+  parameter.threshold_age = count_from(object.at("threshold_age"));
   object.at("algorithm").get_to(parameter.algorithm);
   object.at("dense_algorithm").get_to(parameter.dense_algorithm);
   for (const Json& array : object.at("arrays")) {
-    parameter.arrays.push_back({array.at(0).get<std::string>(), arrays.take(array.at(1).get<std::uint64_t>())});
+    parameter.arrays.push_back({array.at(0).get<std::string>(), arrays.take(count_from(array.at(1)))});
   }
   return parameter;
 }
@@ -97,10 +103,10 @@ SavedParameter parameter_from(const Json& object, ArrayReader& arrays) {
 SavedState state_from(const Json& object, std::span<const std::byte> array_bytes) {
   SavedState state;
   ArrayReader arrays(array_bytes);
-  object.at("rank").get_to(state.rank);
-  object.at("ranks").get_to(state.ranks);
-  object.at("steps").get_to(state.steps);
-  object.at("local_steps").get_to(state.local_steps);
+  state.rank = count_from(object.at("rank"));
+  state.ranks = count_from(object.at("ranks"));
+  state.steps = count_from(object.at("steps"));
+  state.local_steps = count_from(object.at("local_steps"));
   object.at("recipe").get_to(state.recipe);
   if (object.contains("decisions")) object.at("decisions").get_to(state.decisions);
   for (const Json& parameter : object.at("parameters")) state.parameters.push_back(parameter_from(parameter, arrays));

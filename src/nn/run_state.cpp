@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -80,6 +81,15 @@ std::string difference(const std::string& name, std::string_view saved, std::str
   return fmt::format("{} was {}, and is {} now", name, head_of(saved), head_of(now));
 }
 
+// A fraction, or a number that no integer holds, would become any count.
+void require_counts(const nlohmann::json& object, std::initializer_list<const char*> names, const std::string& path) {
+  for (const char* const name : names) {
+    const auto found = object.find(name);
+    if (found == object.end() || found->is_number_integer()) continue;
+    throw Error(ErrorKind::bad_input, fmt::format("{}: {} is {}, which is no count", path, name, found->dump()));
+  }
+}
+
 }  // namespace
 
 SavedRun run_from_json(const std::string& text, const Facts& facts, const std::string& path) {
@@ -93,9 +103,14 @@ SavedRun run_from_json(const std::string& text, const Facts& facts, const std::s
       if (head_of(saved) == head_of(value)) continue;
       throw Error(ErrorKind::bad_input, fmt::format("{}: {}", path, difference(name, saved, value)));
     }
-    return {.state = json.at("state").get<RunState>(),
-            .division = json.at("division"),
-            .pipeline_bytes = json.at("pipeline_bytes")};
+    const nlohmann::json& state = json.at("state");
+    require_counts(json, {"pipeline_bytes"}, path);
+    require_counts(state, {"epoch", "step_of_epoch", "steps", "epochs_without_gain"}, path);
+    for (const nlohmann::json& epoch : state.value("epochs", nlohmann::json::array())) {
+      require_counts(epoch, {"epoch", "steps", "workers"}, path);
+    }
+    return {
+        .state = state.get<RunState>(), .division = json.at("division"), .pipeline_bytes = json.at("pipeline_bytes")};
   } catch (const nlohmann::json::exception& error) {
     throw Error(ErrorKind::bad_input, fmt::format("{}: is a checkpoint of another tulle: {}", path, error.what()));
   }

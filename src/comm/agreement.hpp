@@ -91,6 +91,7 @@ class AgreementNode {
   /// What it sends is not understood, so that it cannot be reached any more; but it may live.
   void doubt(int peer, double now);
   bool is_gone(int peer) const { return gone_.contains(peer); }
+  bool is_doubted(int peer) const { return doubted_.contains(peer); }
 
  private:
   using Kind = AgreementMessage::Kind;

@@ -165,6 +165,10 @@ Request<Buffer> igive_bytes(Communicator& communicator, const Buffer& bytes, int
   return {communicator.engine(), std::move(operation), std::move(result)};
 }
 
+Buffer give_bytes(Communicator& communicator, const Buffer& bytes, int first_taker) {
+  return igive_bytes(communicator, bytes, first_taker).wait();
+}
+
 Request<void> ifail_together(Communicator& communicator, const std::exception_ptr& error) {
   return start_gather<void>(communicator, OperationKind::fail_together, 0, pack_failure(error), first_failure);
 }

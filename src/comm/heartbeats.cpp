@@ -19,6 +19,7 @@ Heartbeats::Heartbeats(const Heartbeat& settings, int rank, int size)
 void Heartbeats::take_over(const Heartbeats& listener) {
   for (std::size_t peer = 0; peer < peers_.size(); ++peer) {
     peers_[peer].is_judged = peers_[peer].was_heard = listener.peers_[peer].is_judged;
+    peers_[peer].is_forgotten |= listener.peers_[peer].is_forgotten;
   }
 }
 

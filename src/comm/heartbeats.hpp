@@ -26,7 +26,7 @@ class Heartbeats {
   const Heartbeat& settings() const { return settings_; }
   /// False while this rank only listens.
   bool is_on() const { return settings_.is_on(); }
-  /// Judges those whose beats `listener` has heard.
+  /// Judges those whose beats `listener` has heard, and forgets those that it knows to be gone.
   void take_over(const Heartbeats& listener);
 
   void note_sent(int peer) { at(peer).was_sent = true; }

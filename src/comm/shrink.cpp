@@ -39,7 +39,8 @@ void tell_who_is_gone(Engine& engine, const AgreementState& parent, const Agreem
   for (int rank = 0; rank < context->size(); ++rank) {
     const int in_parent = agreement.survivors[static_cast<std::size_t>(rank)];
     if (!parent.node.is_gone(in_parent)) continue;
-    agreement_of(*context, engine).lose(rank);
+    AgreementState& state = agreement_of(*context, engine);
+    parent.node.is_doubted(in_parent) ? state.doubt(rank) : state.lose(rank);
     break_context(
         engine, context,
         Error(ErrorKind::peer_failed, fmt::format("rank {} of the communicator that was shrunk was lost while "

@@ -6,12 +6,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <optional>
+#include <utility>
 
 #include "base/output_file.hpp"
+#include "base/rank_files.hpp"
 #include "gradient/saved_state.hpp"
 #include "tulle/base/error.hpp"
 #include "tulle/base/positional_reader.hpp"
@@ -79,55 +80,36 @@ std::vector<Buffer> read_all(const std::string& path) {
   return states;
 }
 
-std::optional<int> number_of(std::string_view text) {
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
-
-// Of the files PATH.0-of-RANKS, the numbers of ranks.
-std::vector<int> jobs_at(const std::string& path) {
-  const std::filesystem::path given(path);
-  const std::string prefix = given.filename().string() + ".0-of-";
-  const std::filesystem::path directory = given.parent_path().empty() ? "." : given.parent_path();
-  std::vector<int> jobs;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
-    const std::string name = entry.path().filename().string();
-    if (!name.starts_with(prefix)) continue;
-    if (const auto ranks = number_of(std::string_view(name).substr(prefix.size()))) jobs.push_back(*ranks);
-  }
-  return jobs;
-}
-
 constexpr int kOneForAll = 0;
 
-// A job that went on with another number of ranks has left the files of both: those with the most steps count. Gives
-// the number of ranks, or kOneForAll.
-int newest_job(const std::string& path, std::vector<int> jobs, bool is_one) {
-  if (is_one) jobs.push_back(kOneForAll);
-  if (jobs.size() == 1) return jobs.front();
-  int newest = 0;
-  std::optional<std::uint64_t> most;
+bool is_whole(const std::string& path, int ranks) {
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (!std::filesystem::is_regular_file(path_of_rank(path, rank, ranks))) return false;
+  }
+  return true;
+}
+
+// Several sets are there where a job was ended before it had removed those of the ranks that it had before: of those
+// that are whole the one with the most steps counts. Gives its number of ranks, or kOneForAll.
+int newest_set(const std::string& path, std::vector<int> sets, bool is_one) {
+  if (is_one) sets.push_back(kOneForAll);
+  if (sets.size() == 1) return sets.front();
+  std::optional<std::pair<std::uint64_t, int>> newest;
   bool is_clear = true;
-  for (const int ranks : jobs) {
+  for (const int ranks : sets) {
+    if (!is_whole(path, ranks)) continue;
     const std::string first = ranks == kOneForAll ? path : path_of_rank(path, 0, ranks);
     const std::uint64_t steps = decode_state(read_all(first).front()).steps;
-    is_clear = !most || steps != *most;
-    if (most && steps <= *most) continue;
-    most = steps;
-    newest = ranks;
+    if (newest && steps < newest->first) continue;
+    is_clear = !newest || steps > newest->first;
+    newest = {steps, ranks};
   }
+  if (!newest) refuse(path, "there are files of several numbers of ranks, and of each some are missing");
   if (!is_clear) refuse(path, "there are checkpoints of several jobs with as many steps; leave one");
-  return newest;
+  return newest->second;
 }
 
 }  // namespace
-
-std::string path_of_rank(const std::string& path, int rank, int ranks) {
-  return fmt::format("{}.{}-of-{}", path, rank, ranks);
-}
 
 Task<> write_one_per_rank(Communicator& control, const std::string& path, const Buffer& state) {
   std::optional<OutputFile> file;
@@ -142,6 +124,7 @@ Task<> write_one_per_rank(Communicator& control, const std::string& path, const 
   const std::exception_ptr not_placed = failure_of([&] { file->commit(); });
   Request<void> placed = ifail_together(control, not_placed);
   co_await placed;
+  remove_other_sets(path, control.size());
 }
 
 Task<> write_one_for_all(Communicator& control, const std::string& path, const Buffer& state,
@@ -174,20 +157,20 @@ Task<> write_one_for_all(Communicator& control, const std::string& path, const B
 }
 
 std::vector<Buffer> read_states(const std::string& path, int rank, int ranks) {
-  const std::vector<int> jobs = jobs_at(path);
+  const std::vector<int> sets = sets_on_disk(path);
   const bool is_one = std::filesystem::is_regular_file(path);
-  if (!is_one && jobs.empty()) {
+  if (!is_one && sets.empty()) {
     // Directories that ranks do not share have this rank's file alone.
     const std::string own = path_of_rank(path, rank, ranks);
     if (std::filesystem::is_regular_file(own)) return read_all(own);
     refuse(path, "there is no such checkpoint");
   }
-  const int job = newest_job(path, jobs, is_one);
-  if (job == kOneForAll) return read_all(path);
-  if (job == ranks) return read_all(path_of_rank(path, rank, ranks));
+  const int set = newest_set(path, sets, is_one);
+  if (set == kOneForAll) return read_all(path);
+  if (set == ranks) return read_all(path_of_rank(path, rank, ranks));
   std::vector<Buffer> states;
-  for (int old = 0; old < job; ++old) {
-    for (Buffer& state : read_all(path_of_rank(path, old, job))) states.push_back(std::move(state));
+  for (int old = 0; old < set; ++old) {
+    for (Buffer& state : read_all(path_of_rank(path, old, set))) states.push_back(std::move(state));
   }
   return states;
 }

@@ -55,7 +55,7 @@ SavedState decode_state(const Buffer& bytes);
 /// Bytes of the state at the front. Throws bad_input where there is none.
 std::uint64_t state_bytes(std::span<const std::byte> bytes);
 
-/// What a factor for sums of residuals is needed for.
+/// Which rank of how many goes on from the states of others.
 struct Reshard {
   std::uint64_t rank = 0, ranks = 1;
   double factor = 1;  ///< of what is pending

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <utility>
 
-#include "server/file_sets.hpp"
+#include "base/rank_files.hpp"
 #include "tulle/base/error.hpp"
 #include "tulle/comm/control.hpp"
 
@@ -246,7 +246,7 @@ Facts ServerWorker::facts() const {
   return {{"parameters", network_fact(job_.parameters)}, {"recipe", gradient::to_string(job_.server.push)}};
 }
 
-std::string ServerWorker::path() const { return server::file_of(files(), place(), job_.workers()); }
+std::string ServerWorker::path() const { return path_of_rank(files(), place(), job_.workers()); }
 std::string ServerWorker::files() const { return job_.options.checkpoint.path + ".worker"; }
 
 // What is this worker's own: running means. The weights are the servers'.
@@ -276,7 +276,7 @@ void ServerWorker::save() {
     if (step_on_disk_ && *step_on_disk_ != state_.steps) std::filesystem::rename(path(), path() + ".before", code);
     save_checkpoint(path(), to_json(run, facts()), all);
     step_on_disk_ = state_.steps;
-    server::remove_other_sets(files(), job_.workers());
+    remove_other_sets(files(), job_.workers());
     checkpoint_error_.clear();
   } catch (const Error& error) {
     checkpoint_error_ = error.what();

@@ -9,8 +9,8 @@
 #include <filesystem>
 
 #include "base/checkpoint.hpp"
+#include "base/rank_files.hpp"
 #include "nn/session.hpp"
-#include "server/file_sets.hpp"
 #include "tulle/base/error.hpp"
 
 namespace tulle::nn {
@@ -29,7 +29,7 @@ std::string Session::division() const {
 }
 
 std::string Session::checkpoint_path(int rank, int ranks) const {
-  return server::file_of(options_.checkpoint.path, rank, ranks);
+  return path_of_rank(options_.checkpoint.path, rank, ranks);
 }
 
 std::vector<std::span<std::byte>> Session::arrays() {
@@ -60,7 +60,7 @@ void Session::write_files() {
     if (code) throw Error(ErrorKind::system, fmt::format("{}: {}", path, code.message()));
   });
   fail_together(communicator_, unnamed);
-  server::remove_other_sets(options_.checkpoint.path, communicator_.size());
+  remove_other_sets(options_.checkpoint.path, communicator_.size());
 }
 
 // A disk that is full is no reason to lose the run: it goes on, and tries again when it is time.
@@ -100,7 +100,7 @@ int Session::ranks_to_resume() const {
   const int ranks = communicator_.size();
   std::optional<std::uint64_t> most = newest_common_step(saved_steps(0, 1, ranks));
   int best = ranks;
-  for (const int others : server::sets_on_disk(options_.checkpoint.path)) {
+  for (const int others : sets_on_disk(options_.checkpoint.path)) {
     if (others == ranks) continue;
     std::optional<std::uint64_t> steps;
     const std::exception_ptr unusable = failure_of([&] { steps = newest_common_step(saved_steps(0, others, others)); });

@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "base/output_file.hpp"
+#include "base/rank_files.hpp"
 #include "gradient/accumulate.hpp"
 #include "server/agreement.hpp"
 #include "server/branch.hpp"
-#include "server/file_sets.hpp"
 #include "server/held_tensor.hpp"
 #include "server/mail.hpp"
 #include "server/server_files.hpp"
@@ -475,7 +475,7 @@ Server Server::make(Communicator communicator, std::vector<Parameter> parameters
                                                   communicator.rank(), options.servers));
   }
   if (server_options.checkpoint_every > 0) {
-    require_writable(file_of(server_options.checkpoint_path, communicator.rank(), options.servers));
+    require_writable(path_of_rank(server_options.checkpoint_path, communicator.rank(), options.servers));
   }
   return Server(std::make_unique<State>(std::move(communicator), std::move(parameters), options, server_options));
 }

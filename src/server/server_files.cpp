@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "base/output_file.hpp"
+#include "base/rank_files.hpp"
 #include "gradient/checkpoint_files.hpp"
-#include "server/file_sets.hpp"
 #include "tulle/base/error.hpp"
 
 namespace tulle::server {
@@ -95,7 +95,7 @@ Chosen chosen_of(std::vector<FilesOfServer> set, std::uint64_t every, bool may_d
 std::optional<std::vector<FilesOfServer>> set_of(const std::string& path, int servers) {
   std::vector<FilesOfServer> set;
   for (int server = 0; server < servers; ++server) {
-    set.push_back(files_of(file_of(path, server, servers)));
+    set.push_back(files_of(path_of_rank(path, server, servers)));
     if (set.back().empty()) return std::nullopt;
   }
   return set;
@@ -103,19 +103,19 @@ std::optional<std::vector<FilesOfServer>> set_of(const std::string& path, int se
 
 // Where servers do not share a directory each sees its own files alone.
 Found own_file_of(const std::string& path, int server, int servers) {
-  FilesOfServer files = files_of(file_of(path, server, servers));
+  FilesOfServer files = files_of(path_of_rank(path, server, servers));
   if (!files.empty()) return std::move(files.front());
   const bool has_others = !sets_on_disk(path).empty();
-  throw Error(ErrorKind::bad_input,
-              has_others ? fmt::format("{} is not there, as files of other servers are", file_of(path, server, servers))
-                         : fmt::format("{}: there is no such checkpoint", path));
+  throw Error(ErrorKind::bad_input, has_others ? fmt::format("{} is not there, as files of other servers are",
+                                                             path_of_rank(path, server, servers))
+                                               : fmt::format("{}: there is no such checkpoint", path));
 }
 
 }  // namespace
 
 void ServerFiles::write(const std::string& path, const gradient::SavedState& state) {
   const Buffer bytes = gradient::encode_state(state);
-  const std::string mine = file_of(path, server_, servers_);
+  const std::string mine = path_of_rank(path, server_, servers_);
   OutputFile file(mine);
   file.write(bytes.bytes());
   std::error_code code;
@@ -124,13 +124,13 @@ void ServerFiles::write(const std::string& path, const gradient::SavedState& sta
   file.commit();
   step_on_disk_ = state.steps;
   for (int server = 0; server < servers_; ++server) {
-    if (!fs::exists(file_of(path, server, servers_))) return;
+    if (!fs::exists(path_of_rank(path, server, servers_))) return;
   }
   remove_other_sets(path, servers_);
 }
 
 bool ServerFiles::is_there(const std::string& path) const {
-  const std::string mine = file_of(path, server_, servers_);
+  const std::string mine = path_of_rank(path, server_, servers_);
   return !sets_on_disk(path).empty() || fs::exists(mine) || fs::exists(before(mine));
 }
 

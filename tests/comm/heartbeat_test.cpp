@@ -312,6 +312,31 @@ TEST(HeartbeatSim, judges_who_beat_before_this_rank_did) {
   EXPECT_TRUE(contains(describe(errors[1]), "it has been silent")) << describe(errors[1]);
 }
 
+// Rank 2 has beaten, has perhaps said that it ends, and has gone, all before the others begin to judge.
+TEST(HeartbeatSim, does_not_miss_who_ended_before_this_rank_began) {
+  for (const bool says_so : {false, true}) {
+    SimWorld world({.ranks = 3, .faults = {.deaths = {{2, 20, std::nullopt}}}});
+    world.communicator(2).start_heartbeat(kHeartbeat);
+    const auto errors = world.try_run([&](Communicator& communicator) -> Task<> {
+      Task<> pause = sleep_in(communicator, communicator.rank() == 2 ? 0.2 : 3);
+      co_await pause;
+      if (communicator.rank() == 2) {
+        for (int peer = 0; peer < 2 && says_so; ++peer) communicator.engine()->transport().send(peer, encode_beat({}));
+        Task<> rest = sleep_in(communicator, 10);
+        co_await rest;
+        co_return;
+      }
+      communicator.start_heartbeat(kHeartbeat);
+      Task<> wait = sleep_in(communicator, 3);
+      co_await wait;
+      auto group = communicator.start({}, [](Operation&) -> Task<> { co_return; });  // broken, or not
+      co_await Engine::Finished(group);
+    });
+    EXPECT_TRUE(world.is_dead(2));
+    EXPECT_EQ(describe(errors[0]) == "", says_so) << describe(errors[0]);
+  }
+}
+
 TEST(HeartbeatSim, lets_survivors_shrink_and_go_on) {
   for (const int ranks : {3, 5, 8}) {
     SimWorld world({.ranks = ranks, .faults = {.deaths = {{1, 60, std::nullopt}}}});

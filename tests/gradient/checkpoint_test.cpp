@@ -328,25 +328,61 @@ TEST(Checkpoint, GoesThroughFilesOfEitherKindToAnyNumberOfRanks) {
   }
 }
 
-// Saved by four, loaded and saved by two, loaded by two: the files of four are still there.
-TEST(Checkpoint, OfTheJobWithTheMostStepsIsTaken) {
+// Trains from what is at the path, where there is something, up to that step and saves.
+void train_and_save(const std::string& path, int ranks, std::uint64_t from, std::uint64_t to) {
+  run_threads(ranks, [&](Communicator& communicator) {
+    Synchronizer synchronizer = make(communicator, "topk:2%|dense_below:0");
+    if (from > 0) synchronizer.load_checkpoint(path);
+    EXPECT_EQ(synchronizer.steps(), from);
+    (void)train_steps(synchronizer, from, to);
+    synchronizer.save_checkpoint(path);
+  });
+}
+
+std::string refusal_of_files(const std::string& path) {
+  std::string text;
+  run_threads(1, [&](Communicator& communicator) {
+    Synchronizer synchronizer = make(communicator, "topk:2%|dense_below:0");
+    try {
+      synchronizer.load_checkpoint(path);
+    } catch (const Error& error) {
+      text = error.what();
+    }
+  });
+  return text;
+}
+
+TEST(Checkpoint, OfOtherRanksIsGoneOnceThereIsANewerOne) {
   const TemporaryDirectory directory;
   const std::string path = directory.path("state");
-  run_threads(4, [&](Communicator& communicator) {
-    Synchronizer synchronizer = make(communicator, "topk:2%|dense_below:0");
-    (void)train_steps(synchronizer, 0, 2);
-    synchronizer.save_checkpoint(path);
-  });
-  run_threads(2, [&](Communicator& communicator) {
-    Synchronizer synchronizer = make(communicator, "topk:2%|dense_below:0");
-    synchronizer.load_checkpoint(path);
-    (void)train_steps(synchronizer, 2, 5);
-    synchronizer.save_checkpoint(path);
-    Synchronizer again = make(communicator, "topk:2%|dense_below:0");
-    again.load_checkpoint(path);
-    EXPECT_EQ(again.steps(), 5u);
-    EXPECT_EQ(kept_by(again), kept_by(synchronizer));
-  });
+  train_and_save(path, 4, 0, 2);
+  train_and_save(path, 2, 2, 2);  // the same step
+  EXPECT_FALSE(std::filesystem::exists(path + ".0-of-4"));
+  train_and_save(path, 2, 2, 5);
+  train_and_save(path, 3, 5, 6);
+}
+
+// As jobs leave them that are killed before they have removed older ones.
+TEST(Checkpoint, OfTheMostStepsIsTakenWhereItIsWhole) {
+  const TemporaryDirectory directory, others;
+  const std::string path = directory.path("state");
+  const auto copy = [](const TemporaryDirectory& from, const TemporaryDirectory& to) {
+    using std::filesystem::copy_options;
+    std::filesystem::copy(from.path(), to.path(), copy_options::recursive | copy_options::overwrite_existing);
+  };
+  train_and_save(path, 4, 0, 3);
+  copy(directory, others);
+  train_and_save(path, 3, 3, 3);
+  copy(directory, others);
+  train_and_save(path, 2, 3, 5);
+  copy(others, directory);
+  EXPECT_EQ(refusal_of_files(path), "") << "two has five steps";
+  std::filesystem::remove(path + ".1-of-2");
+  EXPECT_NE(refusal_of_files(path).find("several jobs with as many steps"), std::string::npos) << "four and three";
+  std::filesystem::remove(path + ".2-of-3");
+  EXPECT_EQ(refusal_of_files(path), "") << "four alone is whole";
+  std::filesystem::remove(path + ".3-of-4");
+  EXPECT_NE(refusal_of_files(path).find("some are missing"), std::string::npos);
 }
 
 TEST(Checkpoint, WhoseFilesAreOfDifferentStepsIsRefusedByAll) {

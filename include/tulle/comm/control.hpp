@@ -2,7 +2,7 @@
 //
 // All but break_communicator() are collective, take ⌈log2 P⌉ rounds of small messages on the communicator's channel,
 // and exist twice: blocking, and with an `i` in front as a request to wait for or to co_await. They count P times what
-// a rank gives, so they are for kilobytes; igive_bytes() is for any size.
+// a rank gives, so they are for kilobytes; give_bytes() is for any size.
 //
 // Threads: any thread may call, one at a time on a channel.
 #pragma once
@@ -38,6 +38,7 @@ Request<Buffer> ibroadcast_bytes(Communicator& communicator, const Buffer& bytes
 /// The bytes that rank 0 gives, on the ranks from `first_taker` on, each by one message that is checked by CRC; nothing
 /// elsewhere. Ranks that neither give nor take wait for nobody. REQUIRES: first_taker is 1 or more, the same
 /// everywhere.
+Buffer give_bytes(Communicator& communicator, const Buffer& bytes, int first_taker);
 Request<Buffer> igive_bytes(Communicator& communicator, const Buffer& bytes, int first_taker);
 
 /// Where a rank gives an error, all throw what the lowest such rank gives, and the communicator stays usable: for

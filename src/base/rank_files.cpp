@@ -1,4 +1,4 @@
-#include "server/file_sets.hpp"
+#include "base/rank_files.hpp"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include <optional>
 #include <string_view>
 
-namespace tulle::server {
+namespace tulle {
 namespace {
 
 namespace fs = std::filesystem;
@@ -56,7 +56,7 @@ void for_each_file(const std::string& path, Use use) {
 
 }  // namespace
 
-std::string file_of(const std::string& path, int rank, int ranks) {
+std::string path_of_rank(const std::string& path, int rank, int ranks) {
   return fmt::format("{}.{}-of-{}", path, rank, ranks);
 }
 
@@ -79,4 +79,4 @@ void remove_other_sets(const std::string& path, int ranks) {
   for (const fs::path& file : others) fs::remove(file, code);
 }
 
-}  // namespace tulle::server
+}  // namespace tulle

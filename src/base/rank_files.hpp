@@ -1,4 +1,4 @@
-// Files of jobs on disk: PATH.RANK-of-RANKS, a set for each number of ranks that a job has had.
+// Files of a job's ranks on disk: PATH.RANK-of-RANKS, a set for each number of ranks that the job has had.
 //
 // A job that goes on with another number of ranks begins another set. The old one is removed when the new one is whole,
 // so that no later job takes it for the newer.
@@ -7,13 +7,13 @@
 #include <string>
 #include <vector>
 
-namespace tulle::server {
+namespace tulle {
 
 /// The file of one rank.
-std::string file_of(const std::string& path, int rank, int ranks);
+std::string path_of_rank(const std::string& path, int rank, int ranks);
 /// The numbers of ranks of which a file of rank 0 is there, or of which there was one before or is to be a next.
 std::vector<int> sets_on_disk(const std::string& path);
 /// Removes the files of all other numbers of ranks, as far as that is allowed.
 void remove_other_sets(const std::string& path, int ranks);
 
-}  // namespace tulle::server
+}  // namespace tulle

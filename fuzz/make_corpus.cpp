@@ -215,6 +215,8 @@ void write_texts(const std::filesystem::path& root) {
              "\n"
              R"({"kind":"train","epoch":2,"seconds":1,"nnz":3,"dimension":9,"objective":1})"
              "\n");
+  write_text(root / "result_rows", "endless",
+             "{\"kind\":\"stats\",\"step\":12222222222222222222222222222,\"seconds\":1e300}\n");
 }
 
 void write_recipes(const std::filesystem::path& root) {

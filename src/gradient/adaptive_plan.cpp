@@ -8,6 +8,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/json_counts.hpp"
 #include "tulle/base/error.hpp"
 
 namespace tulle::gradient {
@@ -175,6 +176,7 @@ void AdaptivePlan::restore(std::string_view text) {
   try {
     const Json object = Json::parse(text);
     loaded.begin_trial(way_from(object.at("way").get<std::string>()));
+    require_counts(object, {"steps_left"}, "what adaptive learned");
     object.at("is_in_use").get_to(loaded.is_in_use_);
     if (loaded.is_in_use_) object.at("steps_left").get_to(loaded.steps_left_);
     const auto mixed = object.at("mixed").get<std::vector<bool>>();

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "base/json_counts.hpp"
 #include "base/little_endian.hpp"
 #include "base/memory.hpp"
 #include "base/output_file.hpp"
@@ -58,6 +59,7 @@ SparseWeights sparse_weights(const LinearModel& model) {
 LinearModel from_description(const nlohmann::json& json) {
   LinearModel model;
   model.loss = loss_from(json.at("loss").get<std::string>());
+  require_counts(json, {"features"}, "its description");
   model.features = json.at("features").get<std::uint64_t>();
   model.classes = json.at("classes").get<std::vector<float>>();
   model.intercepts = json.at("intercepts").get<std::vector<float>>();

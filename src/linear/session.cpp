@@ -5,6 +5,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/json_counts.hpp"
 #include "linear/evaluation.hpp"
 #include "tulle/base/error.hpp"
 
@@ -200,6 +201,8 @@ void Session::restore(const nlohmann::json& json) {
   require("features", facts.features);
   require("classes", facts.labels.size());
   require("intercept", options.intercept);
+  const std::string& path = options.checkpoint.path;
+  require_counts(json.at("position"), {"epoch", "step_of_epoch", "steps", "epochs_without_gain"}, path);
   position = json.at("position").get<Position>();
   // Other ranks, rows or batches divide the work differently: the epoch that was under way begins again.
   const bool same_batches = json.at("ranks") == group.size() && json.at("batch_rows") == options.batch_rows &&
@@ -207,7 +210,10 @@ void Session::restore(const nlohmann::json& json) {
                             json.at("seed") == options.seed;
   if (!same_batches) position.step_of_epoch = 0;
   if (!same_batches) position.loss_sum = position.rows = 0;
-  for (const auto& metrics : json.at("epochs")) epochs_.push_back(metrics_from(metrics));
+  for (const auto& metrics : json.at("epochs")) {
+    require_counts(metrics, {"epoch", "steps"}, path);
+    epochs_.push_back(metrics_from(metrics));
+  }
   before_resume_ = {.seconds = json.at("seconds"),
                     .communication_seconds = json.at("communication_seconds"),
                     .bytes = json.at("bytes")};

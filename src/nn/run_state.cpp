@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "base/checkpoint.hpp"
+#include "base/json_counts.hpp"
 #include "tulle/base/error.hpp"
 
 namespace tulle::nn {
@@ -79,15 +79,6 @@ std::string difference(const std::string& name, std::string_view saved, std::str
     if (was != is) return fmt::format("{} differ: number {} was {}, and is {} now", name, i + 1, was, is);
   }
   return fmt::format("{} was {}, and is {} now", name, head_of(saved), head_of(now));
-}
-
-// A fraction, or a number that no integer holds, would become any count.
-void require_counts(const nlohmann::json& object, std::initializer_list<const char*> names, const std::string& path) {
-  for (const char* const name : names) {
-    const auto found = object.find(name);
-    if (found == object.end() || found->is_number_integer()) continue;
-    throw Error(ErrorKind::bad_input, fmt::format("{}: {} is {}, which is no count", path, name, found->dump()));
-  }
 }
 
 }  // namespace

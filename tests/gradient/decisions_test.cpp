@@ -97,6 +97,11 @@ TEST(AdaptivePlan, IsSavedAndRefusesWhatIsNoneOfItsOwn) {
     EXPECT_THROW(three.restore(text), Error) << text;
     EXPECT_FALSE(three.is_in_use());
   }
+  std::string endless = plan.saved();
+  const std::size_t at = endless.find(R"("steps_left":)") + 13;
+  endless.replace(at, endless.find(',', at) - at, "1e99");
+  EXPECT_THROW(loaded.restore(endless), Error);
+  EXPECT_EQ(loaded.saved(), plan.saved());
 }
 
 TEST(Energy, NeedsAsFewValuesAsCarryIt) {

@@ -3,8 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
+#include <fstream>
+#include <sstream>
 
+#include "base/error_of.hpp"
 #include "base/temporary_directory.hpp"
+#include "tulle/base/crc32c.hpp"
 #include "tulle/base/error.hpp"
 
 namespace tulle::linear {
@@ -82,6 +87,22 @@ TEST(Model, IsRefusedWhereItsDescriptionCannotBe) {
   is_refused({.loss = Loss::logistic, .features = 1, .classes = {}, .weights = {1}, .intercepts = {0}});
   is_refused({.loss = Loss::hinge, .features = 1, .classes = {1}, .weights = {1}, .intercepts = {0}});
   is_refused({.loss = Loss::logistic, .features = kMaxFeatures / 2, .classes = {1, 2, 3}, .intercepts = {0, 0, 0}});
+}
+
+TEST(Model, IsRefusedWhereItsFeaturesAreNoCount) {
+  const testing::TemporaryDirectory scratch;
+  save_model(three_classes(), scratch.path("model"));
+  std::ostringstream saved;
+  saved << std::ifstream(scratch.path("model")).rdbuf();
+  std::string file = saved.str();
+  const std::string fields = R"("features":4,"format":1)", endless = R"("features":1e30,"f":111)";
+  ASSERT_NE(file.find(fields), std::string::npos);
+  file.replace(file.find(fields), fields.size(), endless);  // as long as it was
+  const std::uint32_t checksum = crc32c(std::as_bytes(std::span(file)).subspan(24));
+  std::memcpy(file.data() + 12, &checksum, sizeof checksum);
+  std::ofstream(scratch.path("model")) << file;
+  EXPECT_NE(testing::error_of([&] { load_model(*open_file(scratch.path("model"))); }).find("features is 1e+30"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -44,7 +44,8 @@ std::optional<StepStats> parse_step_stats(std::string_view text) {
                   .exposed_seconds = number(line, {"exposed_seconds"}),
                   .loss = number(line, {"loss", "objective"}),
                   .rank_seconds = numbers(line, "rank_seconds")};
-  if (const auto step = number(line, {"step", "epoch"}); step && *step >= 0) {
+  // Other programs may write anything, such as a number that no integer holds.
+  if (const auto step = number(line, {"step", "epoch"}); step && *step >= 0 && *step < 0x1p63) {
     stats.step = static_cast<std::uint64_t>(*step);
   }
   if (const auto kind = line.find("kind"); kind != line.end() && kind->is_string()) {

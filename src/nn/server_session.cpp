@@ -27,9 +27,6 @@ void require_fits(const TrainerOptions& options, std::size_t parameters) {
   if (static_cast<std::size_t>(options.server.servers) > parameters) {
     refuse(fmt::format("{} servers for {} parameters, which are not divided", options.server.servers, parameters));
   }
-  if (options.server.weighs_pushes && options.recipe.every > 1) {
-    refuse("a push of several local steps has no weight of its own: leave weighs_pushes out");
-  }
   if (options.checkpoint.steps % options.recipe.every != 0) {
     refuse(fmt::format("a checkpoint every {} steps, of which {} make a version", options.checkpoint.steps,
                        options.recipe.every));

@@ -23,6 +23,14 @@ namespace {
 // Longer would be felt in every pull; 0 would not be a wait.
 constexpr double kMomentSeconds = 1e-9;
 
+// Arrays of a worker's state.
+constexpr const char *kPushError = "push_error", *kHeldWeight = "held_weight";
+
+std::span<const float> array_of(const gradient::SavedParameter& parameter, std::string_view name) {
+  const auto found = std::ranges::find(parameter.arrays, name, &gradient::SavedArray::name);
+  return found == parameter.arrays.end() ? std::span<const float>() : found->values;
+}
+
 // A push of which this worker does not know yet whether it was accepted.
 struct PendingPush {
   std::uint64_t base = 0, number = 0;
@@ -36,6 +44,7 @@ struct PushedTensor {
   CompressionContext context;
   std::uint64_t version = 0;        ///< of the model in the trainer's weights
   std::uint64_t steps = 0;          ///< pushes, those among them that were only held
+  double held_weight = 0;           ///< of the pushes that are held, their sum
   std::deque<PendingPush> pending;  ///< oldest first
   std::deque<Letter> arrived;       ///< updates and models that were not applied yet
 };
@@ -57,8 +66,9 @@ struct Worker::State {
   bool has_model(int server) const;
   void push(ParameterId parameter, std::span<const float> gradient, double weight);
   void skip(ParameterId parameter, double weight);
-  bool is_due(PushedTensor& tensor);
-  void send_push(ParameterId parameter, CodedChange change, double weight);
+  void require_weight(const PushedTensor& tensor, double weight) const;
+  bool is_due(PushedTensor& tensor, double weight);
+  void send_push(ParameterId parameter, CodedChange change);
   Task<> pull(ParameterId parameter, std::span<float> weights);
   bool is_settled(const PushedTensor& tensor) const;
   std::size_t unsettled_after_arrived(const PushedTensor& tensor) const;
@@ -195,11 +205,9 @@ void Worker::State::push(ParameterId parameter, std::span<const float> gradient,
     throw Error(ErrorKind::bad_input,
                 fmt::format("the gradient of {} is not finite at index {}", pushed.parameter.name, *at));
   }
-  if (!(weight > 0) || !std::isfinite(weight)) {
-    throw Error(ErrorKind::bad_input, fmt::format("{} is pushed with a weight of {}", pushed.parameter.name, weight));
-  }
-  if (!is_due(pushed)) return pushed.context.hold(gradient);
-  send_push(parameter, pushed.context.compress(gradient, pushed.steps), weight);
+  require_weight(pushed, weight);
+  if (!is_due(pushed, weight)) return pushed.context.hold(gradient);
+  send_push(parameter, pushed.context.compress(gradient, pushed.steps));
 }
 
 // What was held for local steps goes out all the same.
@@ -207,29 +215,37 @@ void Worker::State::skip(ParameterId parameter, double weight) {
   require_usable();
   PushedTensor& pushed = tensor(parameter);
   require_settled(pushed);
-  if (!is_due(pushed)) return;
+  require_weight(pushed, weight);
+  if (!is_due(pushed, weight)) return;
   if (options.push.every > 1) {
     const PoolVector<float> zeros(pushed.parameter.size);
-    return send_push(parameter, pushed.context.compress(zeros, pushed.steps), weight);
+    return send_push(parameter, pushed.context.compress(zeros, pushed.steps));
   }
   CodedChange nothing{.frame = {}, .decoded = AnyStream::empty(ValueType::f32, pushed.parameter.size)};
   encode_frame(nothing.decoded, {.sequence = pushed.steps}, {}, nothing.frame);
-  send_push(parameter, std::move(nothing), weight);
+  send_push(parameter, std::move(nothing));
 }
 
-bool Worker::State::is_due(PushedTensor& tensor) {
+void Worker::State::require_weight(const PushedTensor& tensor, double weight) const {
+  if (weight > 0 && std::isfinite(weight)) return;
+  throw Error(ErrorKind::bad_input, fmt::format("{} is pushed with a weight of {}", tensor.parameter.name, weight));
+}
+
+bool Worker::State::is_due(PushedTensor& tensor, double weight) {
   tensor.steps += 1;
+  tensor.held_weight += weight;
   return tensor.steps % options.push.every == 0;
 }
 
-void Worker::State::send_push(ParameterId parameter, CodedChange change, double weight) {
+void Worker::State::send_push(ParameterId parameter, CodedChange change) {
   PushedTensor& pushed = tensor(parameter);
   const Body body = body_of(std::move(change.frame));
   const LetterHead head{.kind = LetterKind::push,
                         .parameter = parameter,
                         .version = pushed.version,
                         .push = pushed.steps,
-                        .weight = weight};
+                        // The mean and not the sum, so that equal weights of 1 stay 1.
+                        .weight = std::exchange(pushed.held_weight, 0) / static_cast<double>(options.push.every)};
   stats.bytes_pushed += mail.send(pushed.server, head, body);
   stats.pushes += 1;
   PendingPush pending{.base = pushed.version, .number = pushed.steps, .frame = {}};
@@ -466,7 +482,11 @@ Buffer Worker::save_state() const {
         .name = tensor.parameter.name, .size = tensor.parameter.size, .step = tensor.steps};
     const PoolVector<float> error = state_->error_with_pending(tensor);
     if (!error.empty())
-      parameter.arrays.push_back({"push_error", saved.storage.emplace_back(error.begin(), error.end())});
+      parameter.arrays.push_back({kPushError, saved.storage.emplace_back(error.begin(), error.end())});
+    if (tensor.held_weight > 0) {
+      const auto weight = static_cast<float>(tensor.held_weight);
+      parameter.arrays.push_back({kHeldWeight, saved.storage.emplace_back(1, weight)});
+    }
     saved.parameters.push_back(std::move(parameter));
   }
   return gradient::encode_state(saved);
@@ -482,16 +502,22 @@ void Worker::load_state(const Buffer& state) {
     const gradient::SavedParameter& parameter = saved.parameters[id];
     const bool fits = parameter.name == tensor.parameter.name && parameter.size == tensor.parameter.size;
     if (!fits) refuse(fmt::format("it has {} in place of {}", parameter.name, tensor.parameter.name));
-    const bool owes = !parameter.arrays.empty();
-    if (owes && (parameter.arrays[0].values.size() != parameter.size || !tensor.context.keeps_error())) {
+    const std::span<const float> owed = array_of(parameter, kPushError);
+    if (!owed.empty() && (owed.size() != parameter.size || !tensor.context.keeps_error())) {
       refuse(fmt::format("what it owes of {} does not fit", parameter.name));
+    }
+    const std::span<const float> weight = array_of(parameter, kHeldWeight);
+    if (weight.size() > 1 || (weight.size() == 1 && !(weight[0] > 0 && std::isfinite(weight[0])))) {
+      refuse(fmt::format("the weight of what it holds of {} is none", parameter.name));
     }
   }
   for (std::size_t id = 0; id < state_->tensors.size(); ++id) {
     const gradient::SavedParameter& parameter = saved.parameters[id];
-    state_->tensors[id].steps = parameter.step;
-    state_->tensors[id].context.restore(parameter.arrays.empty() ? std::span<const float>()
-                                                                 : parameter.arrays[0].values);
+    PushedTensor& tensor = state_->tensors[id];
+    const std::span<const float> weight = array_of(parameter, kHeldWeight);
+    tensor.steps = parameter.step;
+    tensor.held_weight = weight.empty() ? 0 : weight[0];
+    tensor.context.restore(array_of(parameter, kPushError));
   }
 }
 

@@ -309,6 +309,16 @@ TEST(ServerSession, PushesByTheirPredictionsAreOneProcessWithTheWholeBatch) {
   }
 }
 
+TEST(ServerSession, PushesOfLocalStepsHaveWeightsToo) {
+  const auto prepare = [](LinearLearner& learner, int) { learner.is_uneven = true; };
+  TrainerOptions options = exact_steps(2, "local2");
+  const std::vector<float> alike = trained(2, options, prepare).weights[0];
+  options.server.weighs_pushes = true;
+  const Trained weighed = trained(2, options, prepare);
+  EXPECT_NE(weighed.weights[0], alike);
+  EXPECT_EQ(weighed.weights[0], weighed.weights[1]);
+}
+
 TEST(ServerSession, AJobThatLostAllItsWorkersGoesOnFromItsCheckpointBitForBit) {
   for (const char* const recipe : {"dense", "three_lc:s=1.75", "sparse5|dense_below:0", "three_value_stochastic"}) {
     for (const int servers : {1, 2}) {
@@ -537,12 +547,6 @@ TEST(ServerSession, WhatDoesNotGoWithAServerIsNamed) {
     expect([](TrainerOptions& options) { options.optimizer = {.momentum = 0.5, .nesterov = true}; }, "nesterov");
     expect([](TrainerOptions& options) { options.patience = 2; }, "patience");
     expect([](TrainerOptions& options) { options.server.servers = 2; }, "and a worker");
-    expect(
-        [](TrainerOptions& options) {
-          options.server.weighs_pushes = true;
-          options.recipe = gradient::parse_recipe("local2");
-        },
-        "weighs_pushes");
     expect([](TrainerOptions& options) { options.server.door = DoorOptions{}; }, "a door is for TCP");
     expect([](TrainerOptions& options) { options.server.servers = 3; }, "3 servers for 2 parameters");
     expect([](TrainerOptions& options) { options.server.backup = 1; }, "1 backup workers of 1");

@@ -527,25 +527,31 @@ TEST(ServerQuorum, a_grace_does_not_wait_for_who_is_gone) {
   EXPECT_LT(trained.seconds, 0.5);
 }
 
-// One step of a worker for each weight, each with a gradient of its rank.
-Values after_one_step(const std::vector<double>& weights_of_pushes) {
+// One step of so many workers, whose gradients are their ranks: each pushes with its weights, one after the other.
+// State is saved and loaded before every push where `is_interrupted`.
+Values after_one_step(const std::vector<std::vector<double>>& weights_of_pushes, bool is_interrupted = false) {
   const std::vector<Parameter> parameters = {{"w", 3}};
+  Options options;
+  options.push.every = weights_of_pushes.front().size();
   SimWorld world({.ranks = 1 + static_cast<int>(weights_of_pushes.size())});
   Values model;
   world.run([&](Communicator& communicator) -> Task<> {
     if (communicator.rank() == 0) {
-      Server server = Server::make(communicator, parameters, {}, {.sgd = {.rate = 1}});
+      Server server = Server::make(communicator, parameters, options, {.sgd = {.rate = 1}});
       Task<> running = server.await_run();
       co_await running;
       model = copy_of(server.weights(0));
       co_return;
     }
-    Worker worker = Worker::make(communicator, parameters, {});
+    Worker worker = Worker::make(communicator, parameters, options);
     Values w(3);
     Task<> joining = worker.await_join({w});
     co_await joining;
     const auto rank = static_cast<std::size_t>(communicator.rank());
-    worker.push(0, Values(3, static_cast<float>(rank)), weights_of_pushes[rank - 1]);
+    for (const double weight : weights_of_pushes[rank - 1]) {
+      if (is_interrupted) worker.load_state(worker.save_state());
+      worker.push(0, Values(3, static_cast<float>(rank)), weight);
+    }
     Task<> pulling = worker.await_pull(0, w);
     co_await pulling;
     Task<> leaving = worker.await_leave();
@@ -555,12 +561,21 @@ Values after_one_step(const std::vector<double>& weights_of_pushes) {
 }
 
 TEST(ServerQuorum, a_step_takes_the_mean_by_weight) {
-  EXPECT_EQ(after_one_step({3, 1}), Values(3, -1.25f));
-  EXPECT_EQ(after_one_step({1, 2, 1}), Values(3, -2.0f));
-  EXPECT_EQ(after_one_step({7, 7, 7}), after_one_step({1, 1, 1}));
+  EXPECT_EQ(after_one_step({{3}, {1}}), Values(3, -1.25f));
+  EXPECT_EQ(after_one_step({{1}, {2}, {1}}), Values(3, -2.0f));
+  EXPECT_EQ(after_one_step({{7}, {7}, {7}}), after_one_step({{1}, {1}, {1}}));
   for (const double weight : {0.0, -1.0, std::numeric_limits<double>::infinity(), std::nan("")}) {
-    EXPECT_THROW(after_one_step({weight}), Error) << weight;
+    EXPECT_THROW(after_one_step({{weight}}), Error) << weight;
   }
+}
+
+// Two local steps give gradients of 2 and 4 in sum.
+TEST(ServerQuorum, a_push_of_local_steps_has_the_mean_of_their_weights) {
+  for (const bool is_interrupted : {false, true}) {
+    EXPECT_EQ(after_one_step({{1, 5}, {1, 1}}, is_interrupted), Values(3, -2.5f));
+    EXPECT_EQ(after_one_step({{5, 1}, {5, 1}}, is_interrupted), Values(3, -3.0f));
+  }
+  EXPECT_THROW(after_one_step({{0, 1}}), Error);
 }
 
 // ---------------------------------------------------------------- parts

@@ -59,8 +59,9 @@ class Worker {
 
   /// Codes what is in the error buffer and the gradient, and sends it; with local steps only every `every`-th time. The
   /// gradient may be overwritten when this returns. The server takes a mean by `weight`, such as the tokens that the
-  /// gradient is of; where all have the same it is the plain mean. Throws bad_input where sizes differ, where a value
-  /// is not finite or the weight is not above 0 (then nothing has changed), and where the last push waits for its pull.
+  /// gradient is of; where all have the same it is the plain mean. With local steps what is sent has the mean weight of
+  /// its gradients. Throws bad_input where sizes differ, where a value is not finite or the weight is not above 0 (then
+  /// nothing has changed), and where the last push waits for its pull.
   void push(ParameterId parameter, std::span<const float> gradient, double weight = 1);
   /// This worker has no gradient for the parameter in this step. The servers count that as zeros of that weight.
   void skip(ParameterId parameter, double weight = 1);

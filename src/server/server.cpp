@@ -80,6 +80,7 @@ struct Server::State {
   void send_model(int rank, ParameterId parameter);
   void send(int rank, LetterHead head, const Body& body);
   void charge(const KernelReport& work) const;
+  void charge(ParameterId parameter, Coding coding) const;
 
   gradient::SavedState empty_state() const;
   void note_for_checkpoint(ParameterId parameter);
@@ -237,6 +238,7 @@ void Server::State::on_push(const Letter& letter) {
     throw Error(ErrorKind::bad_message, "letter field 'version': is of a model that does not exist yet");
   }
   AnyStream change = decode_change(letter.body, tensor.parameter().size, letter.head.push, options.threads);
+  charge(letter.head.parameter, Coding::decode_push);
   if (gradient::has_non_finite(change)) throw Error(ErrorKind::bad_message, "letter field 'body': is not finite");
   for (const Buffer& segment : letter.body) stats.bytes_received += segment.size();
   stats.bytes_received += kLetterHeadBytes;
@@ -363,6 +365,7 @@ void Server::State::settle(ParameterId parameter) {
     grace_ends.erase(parameter);
     const HeldTensor::Advance done = tensor.advance();
     charge(done.work);
+    charge(parameter, Coding::encode_pull);
     stats.steps += 1;
     stats.accepted += done.accepted;
     stats.dropped += done.dropped;
@@ -422,6 +425,11 @@ void Server::State::charge(const KernelReport& work) const {
   const Profile& profile = communicator.profile();
   communicator.engine()->transport().charge(profile.gamma_sparse_seconds * static_cast<double>(work.sparse_items) +
                                             profile.gamma_dense_seconds * static_cast<double>(work.dense_items));
+}
+
+void Server::State::charge(ParameterId parameter, Coding coding) const {
+  if (!server_options.coding_seconds) return;
+  communicator.engine()->transport().charge(server_options.coding_seconds(parameter, coding));
 }
 
 // ---------------------------------------------------------------- checkpoints

@@ -30,6 +30,9 @@
 #pragma GCC visibility push(default)
 namespace tulle::server {
 
+/// A coding that a server computes: of every push, and of a pull once a step.
+enum class Coding { decode_push, encode_pull };
+
 /// What servers alone know.
 struct ServerOptions {
   Sgd sgd;
@@ -39,6 +42,9 @@ struct ServerOptions {
   std::string checkpoint_path = {};
   /// Called inside run() where one of these could not be written. The server goes on; must not throw.
   std::function<void(const Error&)> on_checkpoint_failure = {};
+  /// How long a coding takes where time is simulated, which charges sums by the profile; unset: nothing. Must not
+  /// throw.
+  std::function<double(ParameterId, Coding)> coding_seconds = {};
 };
 
 /// What a server did.

@@ -13,7 +13,7 @@ namespace tulle::nn {
 
 /// What a network said about some samples.
 struct Verdict {
-  double loss = 0;             ///< mean
+  double loss = 0;             ///< mean, without the weight of prepare()
   double correct = 0;          ///< predictions that were right
   double count = 0;            ///< predictions
   double forward_seconds = 0;  ///< of run(), where the learner knows: until back-propagation began
@@ -34,8 +34,10 @@ class Learner {
   /// Running means and the like, which are not trained.
   virtual std::vector<std::span<float>> buffers() = 0;
 
-  /// Gets the samples of the next run() ready.
-  virtual void prepare(std::span<const std::uint32_t> samples, std::uint64_t epoch) = 0;
+  /// What the loss of these training samples is the mean of, such as words. The same on all ranks.
+  virtual double predictions_of(std::span<const std::uint32_t> samples) const = 0;
+  /// Gets the samples of the next run() ready, whose gradients are multiplied by `weight`.
+  virtual void prepare(std::span<const std::uint32_t> samples, std::uint64_t epoch, double weight) = 0;
   /// Called before the forward pass reads a parameter's weights, which it may change: once or several times for each,
   /// and for all before back-propagation begins.
   using Needed = std::function<void(std::size_t parameter)>;
@@ -44,7 +46,7 @@ class Learner {
   /// Forward and back on what was prepared. What is random follows from `seed`. Functions that are empty are not
   /// called; they must not throw.
   virtual Verdict run(std::uint64_t seed, const Needed& needed, const Ready& ready) = 0;
-  /// What the gradients of run() are the mean of; known when back-propagation begins.
+  /// What the loss of run() is the mean of, as it says itself; known when back-propagation begins.
   virtual double predictions() const = 0;
   /// The gradient of the last run(); empty where the parameter took no part.
   virtual std::span<const float> gradient(std::size_t parameter) = 0;

@@ -11,6 +11,7 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 #include <torch/nn/modules/rnn.h>
+#include <torch/nn/utils/rnn.h>
 
 #include <cmath>
 #include <limits>
@@ -162,7 +163,8 @@ struct LstmModel : tn::Module {
   tn::Linear output;
 };
 
-// Sentences end at different places of a batch: the intent is read from the mean of the states at their words.
+// Sentences end at different places of a batch. The layer that reads them backwards begins at their own ends, and the
+// intent is read from the mean of the states at their words, so that what fills a batch up changes no sentence.
 struct Tagger : tn::Module {
   Tagger(std::int64_t words, std::int64_t slots, std::int64_t intents, std::int64_t size, double share)
       : dropped(share),
@@ -174,13 +176,20 @@ struct Tagger : tn::Module {
   torch::Tensor forward(const torch::Tensor& sentences) {
     const torch::Tensor words = sentences.ge(0).unsqueeze(2).to(torch::kFloat32);
     torch::Tensor values = seeded_dropout(embedding(sentences.clamp_min(0)), dropped, is_training()) * words;
-    values = seeded_dropout(std::get<0>(first(values)), dropped, is_training());
+    values = seeded_dropout(both_ways(values, words.sum({1, 2})), dropped, is_training());
     values = seeded_dropout(std::get<0>(second(values)), dropped, is_training());
     const torch::Tensor whole = (values * words).sum(1) / words.sum(1).clamp_min(1);
     constexpr double kNever = -1e4;  // a slot is no intent
     const torch::Tensor slots = torch::constant_pad_nd(slot(values), {0, intent->options.out_features()}, kNever);
     const torch::Tensor intents = torch::constant_pad_nd(intent(whole), {slot->options.out_features(), 0}, kNever);
     return torch::cat({slots, intents.unsqueeze(1)}, 1);
+  }
+  torch::Tensor both_ways(const torch::Tensor& values, const torch::Tensor& lengths) {
+    const auto packed = tn::utils::rnn::pack_padded_sequence(values, lengths.clamp_min(1).to(torch::kInt64),
+                                                             /*batch_first=*/true, /*enforce_sorted=*/false);
+    const auto states = std::get<0>(first->forward_with_packed_input(packed));
+    return std::get<0>(tn::utils::rnn::pad_packed_sequence(states, /*batch_first=*/true, /*padding_value=*/0.0,
+                                                           /*total_length=*/values.size(1)));
   }
   double dropped;
   tn::Embedding embedding;

@@ -141,7 +141,8 @@ void ServerWorker::step() {
 // While pushes travel.
 void ServerWorker::prepare_next() {
   const std::uint64_t epoch = state_.steps / job_.steps_of_epoch, step = state_.steps % job_.steps_of_epoch;
-  learner_.prepare(sharding_.batch(epoch, step, place()), epoch);
+  constexpr double kWeight = 1;  // servers weigh pushes where that is asked for
+  learner_.prepare(sharding_.batch(epoch, step, place()), epoch, kWeight);
 }
 
 void ServerWorker::pull(std::size_t parameter) {

@@ -120,7 +120,7 @@ void Session::tell_trace() const {
 void Session::run_epoch() {
   const std::uint64_t all = steps_of_epoch_ * static_cast<std::uint64_t>(options_.epochs);
   if (state_.step_of_epoch < steps_of_epoch_) {
-    learner_.prepare(sharding_.batch(state_.epoch, state_.step_of_epoch, communicator_.rank()), state_.epoch);
+    prepare(state_.step_of_epoch);
   }
   while (state_.step_of_epoch < steps_of_epoch_ && !is_stopping_) {
     const auto started = Clock::now();
@@ -157,7 +157,7 @@ void Session::step() {
                                        starts_early_ || recorder_ ? ready : Learner::Ready());
   if (recorder_) recorder_->end_step(verdict.forward_seconds);
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
-  state_.loss_sum += verdict.loss;
+  state_.loss_sum += verdict.loss * weight_;
   rate_ = rate_now();
   if (options_.recipe.every > 1) {
     step_alone();
@@ -183,10 +183,13 @@ void Session::take(std::size_t parameter, std::span<const float> gradient) {
   if (recorder_) recorder_->go_on();
 }
 
+// And not each for itself, nor how far ranks have come in several steps.
+bool Session::sums_gradients() const {
+  return options_.recipe.every == 1 && options_.recipe.exchange != gradient::Exchange::none;
+}
+
 double Session::rate_now() const {
-  const bool scales = options_.scale_rate && options_.recipe.every == 1 &&
-                      options_.recipe.exchange != gradient::Exchange::none &&
-                      options_.recipe.aggregate != gradient::Aggregate::sum;
+  const bool scales = options_.scale_rate && sums_gradients() && options_.recipe.aggregate != gradient::Aggregate::sum;
   return options_.rate * rate_factor(options_, state_.steps, steps_of_epoch_) * (scales ? communicator_.size() : 1);
 }
 
@@ -298,7 +301,21 @@ void Session::exchange_changes() {
 // While the last gradients travel.
 void Session::prepare_next() {
   const std::uint64_t next = state_.step_of_epoch + 1;
-  if (next < steps_of_epoch_) learner_.prepare(sharding_.batch(state_.epoch, next, communicator_.rank()), state_.epoch);
+  if (next < steps_of_epoch_) prepare(next);
+}
+
+void Session::prepare(std::uint64_t step) {
+  weight_ = weight_of(step);
+  learner_.prepare(sharding_.batch(state_.epoch, step, communicator_.rank()), state_.epoch, weight_);
+}
+
+// Ranks' gradients are means of as many predictions as their samples have, and all count alike in the exchange. Times
+// this they are the gradient of all samples. Ranks know each other's samples, so that no message is needed.
+double Session::weight_of(std::uint64_t step) {
+  if (!sums_gradients()) return 1;
+  const double all = learner_.predictions_of(sharding_.batches(state_.epoch, step));
+  const double mine = learner_.predictions_of(sharding_.batch(state_.epoch, step, communicator_.rank()));
+  return all > 0 ? mine * communicator_.size() / all : 1;
 }
 
 // What ranks wish in a step is known in the next one: nobody waits for it.

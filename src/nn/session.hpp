@@ -54,6 +54,9 @@ class Session final : public Training {
   void log_exchange(double loss);
   void count(std::size_t parameter);
   void prepare_next();
+  void prepare(std::uint64_t step);
+  double weight_of(std::uint64_t step);
+  bool sums_gradients() const;
   void agree_on_stop();
   double rate_now() const;
 
@@ -94,6 +97,7 @@ class Session final : public Training {
   std::vector<float> update_;               // of the parameter that is being finished
   std::vector<bool> is_pending_;            // parameters whose updates were not applied yet
   double rate_ = 0;                         // that they are applied with
+  double weight_ = 1;                       // of the gradient that is being computed
   std::exception_ptr failure_;              // of a hand-over, which is in the middle of foreign code
   std::optional<StepRecorder> recorder_;    // where a trace is asked for
 

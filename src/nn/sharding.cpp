@@ -23,7 +23,7 @@ Sharding::Sharding(std::uint64_t samples, int ranks, std::uint32_t batch, std::u
                           static_cast<std::uint64_t>(ranks) * batch, ranks, batch));
 }
 
-std::span<const std::uint32_t> Sharding::batch(std::uint64_t epoch, std::uint64_t step, int rank) {
+std::span<const std::uint32_t> Sharding::batches(std::uint64_t epoch, std::uint64_t step) {
   if (epoch != epoch_) {
     order_.resize(samples_);
     std::iota(order_.begin(), order_.end(), 0u);
@@ -31,8 +31,12 @@ std::span<const std::uint32_t> Sharding::batch(std::uint64_t epoch, std::uint64_
     for (std::uint64_t i = samples_; i > 1; --i) std::swap(order_[i - 1], order_[dice.below(i)]);
     epoch_ = epoch;
   }
-  const std::uint64_t first = (step * static_cast<std::uint64_t>(ranks_) + static_cast<std::uint64_t>(rank)) * batch_;
-  return std::span<const std::uint32_t>(order_).subspan(first, batch_);
+  const std::uint64_t all = static_cast<std::uint64_t>(ranks_) * batch_;
+  return std::span<const std::uint32_t>(order_).subspan(step * all, all);
+}
+
+std::span<const std::uint32_t> Sharding::batch(std::uint64_t epoch, std::uint64_t step, int rank) {
+  return batches(epoch, step).subspan(static_cast<std::uint64_t>(rank) * batch_, batch_);
 }
 
 }  // namespace tulle::nn

@@ -107,6 +107,16 @@ class UtteranceData final : public Data {
   Batch test_batch(std::span<const std::uint32_t> samples) const override {
     return batch_of(*set_->test_utterances, samples);
   }
+  double train_predictions(std::span<const std::uint32_t> samples) const override {
+    const Utterances& all = *set_->train_utterances;
+    double predictions = 0;
+    for (const std::uint32_t sample : samples) {
+      const auto slots = std::span(all.slot).subspan(all.starts[sample], all.starts[sample + 1] - all.starts[sample]);
+      const auto is_predicted = [](std::int32_t slot) { return slot != kNoSlot; };
+      predictions += 1 + static_cast<double>(std::ranges::count_if(slots, is_predicted));  // the intent is one
+    }
+    return predictions;
+  }
 
  private:
   static Batch batch_of(const Utterances& all, std::span<const std::uint32_t> samples) {

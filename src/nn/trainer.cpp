@@ -156,7 +156,12 @@ class ModuleLearner final : public Learner {
     return spans;
   }
 
-  void prepare(std::span<const std::uint32_t> samples, std::uint64_t epoch) override {
+  double predictions_of(std::span<const std::uint32_t> samples) const override {
+    return data_->train_predictions(samples);
+  }
+
+  void prepare(std::span<const std::uint32_t> samples, std::uint64_t epoch, double weight) override {
+    weight_ = weight;
     translated([&] { batch_ = data_->train_batch(samples, epoch); });
   }
 
@@ -171,7 +176,7 @@ class ModuleLearner final : public Learner {
       const std::chrono::duration<double> forward_time = std::chrono::steady_clock::now() - began;
       predictions_ = loss.count;
       ready_ = ready ? &ready : nullptr;
-      loss.mean.backward();
+      (weight_ == 1 ? loss.mean : loss.mean * weight_).backward();
       ready_ = nullptr;
       Verdict verdict = verdict_of(loss);
       verdict.forward_seconds = forward_time.count();
@@ -240,7 +245,7 @@ class ModuleLearner final : public Learner {
   std::multimap<const c10::StorageImpl*, std::size_t> places_;  // parameters may share a storage
   std::vector<unsigned> hooks_;
   Batch batch_;
-  double predictions_ = 0;
+  double weight_ = 1, predictions_ = 0;
   const Ready* ready_ = nullptr;  // while back-propagation runs
 };
 

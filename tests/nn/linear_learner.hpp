@@ -27,8 +27,14 @@ class LinearLearner final : public nn::Learner {
     return parameter == 0 ? std::span(first_) : std::span(second_);
   }
   std::vector<std::span<float>> buffers() override { return {running}; }
-  void prepare(std::span<const std::uint32_t> samples, std::uint64_t) override {
+  double predictions_of(std::span<const std::uint32_t> samples) const override {
+    double sum = 0;
+    for (const std::uint32_t sample : samples) sum += predictions_of(sample);
+    return sum;
+  }
+  void prepare(std::span<const std::uint32_t> samples, std::uint64_t, double weight) override {
     batch_.assign(samples.begin(), samples.end());
+    weight_ = weight;
   }
   nn::Verdict run(std::uint64_t, const Needed& needed, const Ready& ready) override {
     steps += 1;
@@ -49,6 +55,9 @@ class LinearLearner final : public nn::Learner {
       for (std::size_t j = 0; j < kFirst; ++j) gradients_[0][j] += share * error * input(sample, j) / count;
       for (std::size_t j = 0; j < kSecond; ++j) gradients_[1][j] += share * error * input(sample, kFirst + j) / count;
     }
+    for (std::vector<float>& gradient : gradients_) {
+      for (float& value : gradient) value *= static_cast<float>(weight_);
+    }
     for (const std::size_t parameter : {1u, 0u}) {
       if (!ready) continue;
       order.push_back(parameter);
@@ -57,11 +66,7 @@ class LinearLearner final : public nn::Learner {
     running[0] += 1;
     return {.loss = loss / count, .count = count, .forward_seconds = steps == 1 ? 100.0 : 0.5};
   }
-  double predictions() const override {
-    double sum = 0;
-    for (const std::uint32_t sample : batch_) sum += predictions_of(sample);
-    return sum;
-  }
+  double predictions() const override { return predictions_of(batch_); }
   std::span<const float> gradient(std::size_t parameter) override { return gradients_[parameter]; }
   nn::Verdict evaluate(std::span<const std::uint32_t> samples) override {
     return {.loss = running[0], .correct = 1, .count = static_cast<double>(samples.size())};
@@ -95,6 +100,7 @@ class LinearLearner final : public nn::Learner {
 
   std::vector<float> first_, second_;
   std::vector<std::uint32_t> batch_;
+  double weight_ = 1;
   std::vector<std::vector<float>> gradients_{2};
 };
 

@@ -29,10 +29,11 @@ TrainerOptions three_exact_steps(int ranks, const std::string& recipe) {
           .steps_of_epoch = 3};
 }
 
-std::vector<float> trained(int ranks, const TrainerOptions& options) {
+std::vector<float> trained(int ranks, const TrainerOptions& options, bool is_uneven = false) {
   std::vector<float> weights;
   run_threads(ranks, [&](Communicator& communicator) {
     LinearLearner learner;
+    learner.is_uneven = is_uneven;
     Session(communicator, learner, options).train();
     if (communicator.rank() == 0) weights = learner.all();
   });
@@ -45,6 +46,19 @@ TEST(Session, RanksAtFullDensityAreOneProcessWithTheWholeBatchBitForBit) {
   for (const char* const recipe : {"dense", "topk:100%|dense_below:0", "spardl:100%"}) {
     for (const int ranks : {2, 4, 8}) {
       EXPECT_EQ(trained(ranks, three_exact_steps(ranks, recipe)), alone) << recipe << " on " << ranks;
+    }
+  }
+}
+
+TEST(Session, SamplesWithMorePredictionsOnOneRankAreOneProcessWithTheWholeBatch) {
+  const std::vector<float> alone = trained(1, three_exact_steps(1, "dense"), /*is_uneven=*/true);
+  EXPECT_NE(alone, trained(1, three_exact_steps(1, "dense")));
+  for (const char* const recipe : {"dense", "topk:100%|dense_below:0"}) {
+    for (const int ranks : {2, 4, 8}) {
+      const std::vector<float> weights = trained(ranks, three_exact_steps(ranks, recipe), /*is_uneven=*/true);
+      for (std::size_t i = 0; i < alone.size(); ++i) {
+        EXPECT_NEAR(weights[i], alone[i], 1e-5) << recipe << " on " << ranks << ", " << i;
+      }
     }
   }
 }

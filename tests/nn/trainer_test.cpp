@@ -147,6 +147,39 @@ TEST(Trainer, RanksFollowOneProcessWithTheWholeBatchToRounding) {
   for (std::size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(four[i], one[i], 1e-4) << i;
 }
 
+// Sentences of 1 to 9 words: ranks have another number of words each, and fill their batches up to other lengths.
+std::shared_ptr<const DataSet> uneven_sentences(int count) {
+  auto data = std::make_shared<DataSet>();
+  data->name = "sentences";
+  data->train_utterances.emplace(Utterances{.words = 6, .slots = 3, .intents = 2});
+  Philox dice(11);
+  for (int i = 0; i < count; ++i) {
+    for (std::uint64_t words = 1 + dice.below(9); words > 0; --words) {
+      data->train_utterances->word.push_back(static_cast<std::int32_t>(dice.below(6)));
+      data->train_utterances->slot.push_back(data->train_utterances->word.back() / 2);
+    }
+    data->train_utterances->starts.push_back(data->train_utterances->word.size());
+    data->train_utterances->intent.push_back(static_cast<std::int32_t>(dice.below(2)));
+  }
+  data->test_utterances = data->train_utterances;
+  return data;
+}
+
+TEST(Trainer, ATaggerOnRanksFollowsOneProcessThoughSentencesDifferInLength) {
+  const auto data = uneven_sentences(96);
+  TrainerOptions options = short_run("dense");
+  options.scale_rate = false;
+  options.rate = 0.1;
+  options.batch = 24;
+  const NetworkOptions network{.model = "tagger", .hidden = {8}};
+  const std::vector<double> one = trajectory(trained(1, network, data, options));
+  for (const int ranks : {2, 4, 8}) {
+    options.batch = static_cast<std::uint32_t>(24 / ranks);
+    const std::vector<double> many = trajectory(trained(ranks, network, data, options));
+    for (std::size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(many[i], one[i], 2e-5) << ranks << " ranks, " << i;
+  }
+}
+
 TEST(Trainer, AResumedNetworkGoesOnBitForBit) {
   const auto data = small_pictures(320);
   const TemporaryDirectory scratch;

@@ -37,6 +37,12 @@ class Data {
   /// `epoch` is for augmentation.
   virtual Batch train_batch(std::span<const std::uint32_t> samples, std::uint64_t epoch) const = 0;
   virtual Batch test_batch(std::span<const std::uint32_t> samples) const = 0;
+  /// What the loss of these training samples is the mean of. Where samples have different numbers of predictions, as
+  /// sentences have of words, ranks weigh their gradients by it, so that P ranks are one process with all their
+  /// samples. By default samples count alike.
+  virtual double train_predictions(std::span<const std::uint32_t> samples) const {
+    return static_cast<double>(samples.size());
+  }
 };
 
 /// Rows of tensors as samples: the first dimension of inputs and targets counts them.

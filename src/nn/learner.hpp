@@ -16,6 +16,7 @@ struct Verdict {
   double loss = 0;             ///< mean, without the weight of prepare()
   double correct = 0;          ///< predictions that were right
   double count = 0;            ///< predictions
+  double top5_correct = 0;     ///< that had the right answer among the five likeliest, on held-out samples
   double forward_seconds = 0;  ///< of run(), where the learner knows: until back-propagation began
 };
 

@@ -12,7 +12,7 @@
 
 namespace tulle::nn {
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Evaluation, loss, accuracy, samples)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(Evaluation, loss, accuracy, top5_accuracy, samples)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(EpochMetrics, epoch, steps, loss, held_out, seconds, exposed_seconds,
                                                 start_seconds, bytes_sent, rate, bytes_received, pushed, pulled,
                                                 dropped, workers)

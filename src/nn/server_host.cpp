@@ -221,9 +221,7 @@ void ServerHost::finish_epoch(int epoch) {
     metrics.dropped += report.dropped;
     loss_sum += report.loss_sum;
     loss_steps += report.loss_steps;
-    held_out.loss += report.held_out_loss;
-    held_out.correct += report.held_out_correct;
-    held_out.count += report.held_out_count;
+    held_out.add(report.held_out);
   }
   metrics.loss = loss_steps > 0 ? loss_sum / loss_steps : 0;
   metrics.held_out = held_out.mean();

@@ -101,9 +101,7 @@ Evaluation ServerSession::evaluate() {
   HeldOutSums mine;
   const int worker = job_.place.rank - job_.server.servers;
   if (!is_server()) mine = evaluate_share(job_.learner, worker, job_.workers(), job_.options.evaluation_batch);
-  const double sums[] = {mine.loss, mine.correct, mine.count};
-  const std::vector<double> all = combine(job_.communicator, sums);
-  return HeldOutSums{all[0], all[1], all[2]}.mean();
+  return combine_held_out(job_.communicator, mine).mean();
 }
 
 }  // namespace tulle::nn

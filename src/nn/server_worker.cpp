@@ -204,11 +204,8 @@ void ServerWorker::skip_rest() {
 
 void ServerWorker::finish_epoch(int epoch) {
   WorkerReport report = report_now();
-  const HeldOutSums held_out = evaluate_share(learner_, place(), job_.workers(), job_.options.evaluation_batch);
   report.epoch = epoch;
-  report.held_out_loss = held_out.loss;
-  report.held_out_correct = held_out.correct;
-  report.held_out_count = held_out.count;
+  report.held_out = evaluate_share(learner_, place(), job_.workers(), job_.options.evaluation_batch);
   send({.report = report, .words = {}});
   state_.loss_sum = 0;
   loss_steps_ = 0;

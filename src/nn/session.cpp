@@ -373,11 +373,9 @@ bool Session::is_over() const { return state_.epoch >= static_cast<std::uint64_t
 
 Evaluation Session::evaluate() {
   agree_on_buffers();
-  const HeldOutSums sums =
+  const HeldOutSums mine =
       evaluate_share(learner_, communicator_.rank(), communicator_.size(), options_.evaluation_batch);
-  const double mine[] = {sums.loss, sums.correct, sums.count};
-  const std::vector<double> all = combine(communicator_, mine);
-  return HeldOutSums{all[0], all[1], all[2]}.mean();
+  return combine_held_out(communicator_, mine).mean();
 }
 
 void Session::agree_on_buffers() {

@@ -59,7 +59,16 @@ auto translated(Work work) {
 }
 
 Verdict verdict_of(const Loss& loss) {
-  return {.loss = loss.mean.item<double>(), .correct = loss.correct, .count = loss.count};
+  return {.loss = loss.mean.item<double>(),
+          .correct = loss.correct,
+          .count = loss.count,
+          .top5_correct = loss.top5_correct};
+}
+
+// Where fewer than five scores are higher than that of the target.
+double top5_correct(const torch::Tensor& rows, const torch::Tensor& wanted) {
+  const torch::Tensor own = rows.gather(1, wanted.clamp_min(0).unsqueeze(1));
+  return rows.gt(own).sum(1).lt(5).logical_and(wanted.ne(kNoTarget)).sum().item<double>();
 }
 
 // The last matrix is the output layer; vectors are biases and norms.
@@ -284,7 +293,8 @@ Loss classification(const torch::Tensor& scores, const torch::Tensor& targets) {
   const torch::Tensor rows = scores.reshape({-1, scores.size(-1)}), wanted = targets.reshape({-1});
   return {.mean = torch::nn::functional::cross_entropy(rows, wanted),
           .correct = rows.argmax(1).eq(wanted).sum().item<double>(),
-          .count = wanted.ne(kNoTarget).sum().item<double>()};
+          .count = wanted.ne(kNoTarget).sum().item<double>(),
+          .top5_correct = torch::GradMode::is_enabled() ? 0 : top5_correct(rows, wanted)};
 }
 
 Loss regression(const torch::Tensor& outputs, const torch::Tensor& targets) {

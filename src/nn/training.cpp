@@ -10,6 +10,7 @@
 #include "tulle/base/crc32c.hpp"
 #include "tulle/base/error.hpp"
 #include "tulle/base/philox.hpp"
+#include "tulle/comm/control.hpp"
 
 namespace tulle::nn {
 namespace {
@@ -67,9 +68,22 @@ double clip_factor(Learner& learner, std::size_t parameters, double clip_norm, i
   return squares > bound * bound ? bound / std::sqrt(squares) : 1;
 }
 
+void HeldOutSums::add(const HeldOutSums& others) {
+  loss += others.loss;
+  correct += others.correct;
+  count += others.count;
+  top5_correct += others.top5_correct;
+}
+
 Evaluation HeldOutSums::mean() const {
   if (count == 0) return {};
-  return {.loss = loss / count, .accuracy = correct / count, .samples = count};
+  return {.loss = loss / count, .accuracy = correct / count, .top5_accuracy = top5_correct / count, .samples = count};
+}
+
+HeldOutSums combine_held_out(Communicator& communicator, const HeldOutSums& mine) {
+  const double sums[] = {mine.loss, mine.correct, mine.count, mine.top5_correct};
+  const std::vector<double> all = combine(communicator, sums);
+  return {.loss = all[0], .correct = all[1], .count = all[2], .top5_correct = all[3]};
 }
 
 HeldOutSums evaluate_share(Learner& learner, int rank, int ranks, std::uint32_t batch) {
@@ -82,9 +96,10 @@ HeldOutSums evaluate_share(Learner& learner, int rank, int ranks, std::uint32_t 
       chosen.push_back(static_cast<std::uint32_t>(sample));
     }
     const Verdict verdict = learner.evaluate(chosen);
-    sums.loss += verdict.loss * verdict.count;
-    sums.correct += verdict.correct;
-    sums.count += verdict.count;
+    sums.add({.loss = verdict.loss * verdict.count,
+              .correct = verdict.correct,
+              .count = verdict.count,
+              .top5_correct = verdict.top5_correct});
   }
   return sums;
 }

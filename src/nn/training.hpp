@@ -37,9 +37,13 @@ double clip_factor(Learner& learner, std::size_t parameters, double clip_norm, i
 
 /// Sums over held-out samples.
 struct HeldOutSums {
-  double loss = 0, correct = 0, count = 0;
+  double loss = 0, correct = 0, count = 0, top5_correct = 0;
+
+  void add(const HeldOutSums& others);
   Evaluation mean() const;
 };
+/// Of all members. Collective.
+HeldOutSums combine_held_out(Communicator& communicator, const HeldOutSums& mine);
 /// Of the samples that rank `rank` of `ranks` measures.
 HeldOutSums evaluate_share(Learner& learner, int rank, int ranks, std::uint32_t batch);
 

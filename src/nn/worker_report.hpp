@@ -5,6 +5,7 @@
 #include <string>
 #include <type_traits>
 
+#include "nn/training.hpp"
 #include "tulle/base/buffer.hpp"
 
 namespace tulle::nn {
@@ -21,7 +22,7 @@ struct WorkerReport {
   double loss_sum = 0, loss_steps = 0;  ///< of this epoch
   double seconds = 0, exposed_seconds = 0, start_seconds = 0;
   double bytes_sent = 0, bytes_received = 0, pushed = 0, pulled = 0, dropped = 0;
-  double held_out_loss = 0, held_out_correct = 0, held_out_count = 0;
+  HeldOutSums held_out;
 };
 static_assert(std::is_trivially_copyable_v<WorkerReport>);
 

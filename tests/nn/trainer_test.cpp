@@ -335,6 +335,27 @@ TEST(Trainer, TablesTrainAPerceptronAndATagger) {
   EXPECT_GT(found.accuracy, 0.9);
 }
 
+TEST(Classification, CountsAnswersAmongTheFiveLikeliestWhereNoGradientIsAskedFor) {
+  const torch::Tensor scores = torch::tensor({{0.6f, 0.5f, 0.4f, 0.3f, 0.2f, 0.1f, 0.0f}}).repeat({4, 1});
+  const torch::Tensor targets = torch::tensor({std::int64_t{0}, std::int64_t{4}, std::int64_t{5}, kNoTarget});
+  EXPECT_EQ(classification(scores, targets).top5_correct, 0);
+  const torch::NoGradGuard guard;
+  const Loss loss = classification(scores, targets);
+  EXPECT_EQ(loss.correct, 1);
+  EXPECT_EQ(loss.top5_correct, 2);
+  EXPECT_EQ(loss.count, 3);
+}
+
+TEST(Trainer, MeasuresTop5OnRanksAndWithAServer) {
+  const auto data = small_pictures(160);
+  TrainerOptions options = short_run("dense");
+  const Evaluation alone = trained(1, {.hidden = {32}}, data, options).epochs.back().held_out;
+  EXPECT_GT(alone.top5_accuracy, alone.accuracy);
+  EXPECT_LE(alone.top5_accuracy, 1);
+  options.server = {.servers = 1, .deadline_seconds = 60};
+  EXPECT_EQ(trained(2, {.hidden = {32}}, data, options).epochs.back().held_out.top5_accuracy, alone.top5_accuracy);
+}
+
 TEST(Networks, DataThatDoesNotFitIsTold) {
   const auto data = small_pictures(40);
   EXPECT_NE(error_of([&] { require_fit({.model = "resnet20"}, *data); }).find("have 8x8"), std::string::npos);

@@ -90,8 +90,9 @@ struct ServerUse {
 /// How good a network is on samples that were not trained on.
 struct Evaluation {
   double loss = 0;
-  double accuracy = 0;  ///< share of the predictions that are right
-  double samples = 0;   ///< predictions
+  double accuracy = 0;       ///< share of the predictions that are right
+  double top5_accuracy = 0;  ///< … that have the right answer among their five likeliest ones
+  double samples = 0;        ///< predictions
 };
 
 /// Numbers since the beginning of the run, resumed parts included, except loss and rate.

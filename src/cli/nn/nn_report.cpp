@@ -79,6 +79,7 @@ std::string nn_epoch_json(const NnFlags& flags, const NnRun& run, const nn::Epoc
       {"held_out",
        {{"loss", metrics.held_out.loss},
         {"accuracy", metrics.held_out.accuracy},
+        {"top5_accuracy", metrics.held_out.top5_accuracy},
         {"samples", metrics.held_out.samples}}},
       {"seconds", metrics.seconds},
       {"exposed_seconds", metrics.exposed_seconds},

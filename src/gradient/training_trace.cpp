@@ -29,6 +29,12 @@ constexpr std::array kMachineFields = {MachineField{"gamma_dense_seconds", &Prof
                                        MachineField{"gamma_bitmap_seconds", &Profile::gamma_bitmap_seconds},
                                        MachineField{"gamma_rice_seconds", &Profile::gamma_rice_seconds}};
 
+// What stands before the names of a parameter server's.
+constexpr std::string_view kOfServer = "server_";
+
+// Scales of rows are floats, also six standard deviations off.
+constexpr double kMostRowSpread = 10;
+
 // One line: takes its fields one by one, and names itself in errors.
 class Line {
  public:
@@ -37,15 +43,15 @@ class Line {
     if (!object_.is_object()) refuse("is not a JSON object");
   }
 
-  bool has(const char* field) const { return object_.contains(field); }
+  bool has(const std::string& field) const { return object_.contains(field); }
 
-  double seconds(const char* field, double otherwise) {
+  double number(const std::string& field, double otherwise) {
     if (!has(field)) return otherwise;
     const json value = take(field);
-    const double number = value.is_number() ? value.get<double>() : -1;
-    if (!std::isfinite(number) || number < 0)
+    const double given = value.is_number() ? value.get<double>() : -1;
+    if (!std::isfinite(given) || given < 0)
       refuse(fmt::format("{} is {}, not a number from 0 on", field, value.dump()));
-    return number;
+    return given;
   }
   std::uint64_t count(const char* field) {
     if (!has(field)) return 0;
@@ -83,7 +89,7 @@ class Line {
   }
 
  private:
-  json take(const char* field) {
+  json take(const std::string& field) {
     json value = object_.at(field);
     object_.erase(field);
     return value;
@@ -94,17 +100,23 @@ class Line {
   json object_;
 };
 
+void read_machine(Line& line, std::string_view of, Profile& machine) {
+  for (const MachineField& field : kMachineFields) {
+    double& constant = machine.*field.constant;
+    constant = line.number(fmt::format("{}{}", of, field.name), constant);
+  }
+}
+
 void read_head(Line& line, TrainingTrace& trace) {
   if (line.text("kind") != "trace") line.refuse("kind is not 'trace'");
   trace.model = line.text("model");
   trace.origin = line.text("origin");
-  trace.batch = line.seconds("batch", 0);
-  trace.forward_seconds = line.seconds("forward_seconds", 0);
+  trace.batch = line.number("batch", 0);
+  trace.forward_seconds = line.number("forward_seconds", 0);
   trace.overlap = line.flag("overlap", true);
-  trace.launch_seconds = line.seconds("launch_seconds", 0);
-  for (const MachineField& field : kMachineFields) {
-    trace.machine.*field.constant = line.seconds(field.name, trace.machine.*field.constant);
-  }
+  trace.launch_seconds = line.number("launch_seconds", 0);
+  read_machine(line, "", trace.machine);
+  read_machine(line, kOfServer, trace.server);
   line.end();
 }
 
@@ -119,9 +131,19 @@ TracedParameter read_parameter(Line& line) {
   if (traced.parameter.rows > 0 && traced.parameter.size % traced.parameter.rows != 0) {
     line.refuse(fmt::format("{} rows do not divide {} values", traced.parameter.rows, traced.parameter.size));
   }
-  traced.backward_seconds = line.seconds("backward_seconds", 0);
+  traced.backward_seconds = line.number("backward_seconds", 0);
+  traced.row_spread = line.number("row_spread", traced.row_spread);
+  if (traced.row_spread > kMostRowSpread) line.refuse(fmt::format("row_spread is above {}", kMostRowSpread));
   line.end();
   return traced;
+}
+
+void write_machine(const Profile& machine, std::string_view of, ordered_json& head) {
+  const Profile defaults;
+  for (const MachineField& field : kMachineFields) {
+    const double constant = machine.*field.constant;
+    if (constant != defaults.*field.constant) head[fmt::format("{}{}", of, field.name)] = constant;
+  }
 }
 
 ordered_json json_of(const TracedParameter& traced) {
@@ -129,6 +151,7 @@ ordered_json json_of(const TracedParameter& traced) {
   if (traced.parameter.role != Role::hidden) object["role"] = to_string(traced.parameter.role);
   if (traced.parameter.rows > 0) object["rows"] = traced.parameter.rows;
   object["backward_seconds"] = traced.backward_seconds;
+  if (traced.row_spread != TracedParameter().row_spread) object["row_spread"] = traced.row_spread;
   return object;
 }
 
@@ -201,10 +224,8 @@ std::string to_text(const TrainingTrace& trace) {
   head["forward_seconds"] = trace.forward_seconds;
   if (!trace.overlap) head["overlap"] = false;
   if (trace.launch_seconds > 0) head["launch_seconds"] = trace.launch_seconds;
-  const Profile defaults;
-  for (const MachineField& field : kMachineFields) {
-    if (trace.machine.*field.constant != defaults.*field.constant) head[field.name] = trace.machine.*field.constant;
-  }
+  write_machine(trace.machine, "", head);
+  write_machine(trace.server, kOfServer, head);
   std::string text = head.dump() + "\n";
   for (const TracedParameter& traced : trace.parameters) text += json_of(traced).dump() + "\n";
   return text;

@@ -6,6 +6,7 @@
 
 #include "measure/random_values.hpp"
 #include "measure/traced_device.hpp"
+#include "measure/traced_gradients.hpp"
 #include "measure/traced_server.hpp"
 #include "tulle/base/error.hpp"
 #include "tulle/comm/control.hpp"

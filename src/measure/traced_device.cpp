@@ -1,11 +1,11 @@
 #include "measure/traced_device.hpp"
 
+#include "measure/coding_cost.hpp"
+
 namespace tulle::measure {
 namespace {
 
 constexpr std::uint32_t kClockPort = 1000;
-// Kernels of a selection: statistics, a filter, a prefix sum, a compaction.
-constexpr double kSelectionLaunches = 4;
 
 // A threshold that is used again saves the search for it; what is left is a filter.
 double select_share(const gradient::Recipe& recipe, const gradient::Parameter& parameter) {

@@ -1,10 +1,9 @@
 #include "measure/traced_server.hpp"
 
-#include <algorithm>
-
-#include "measure/random_values.hpp"
+#include "gradient/policy.hpp"
+#include "measure/coding_cost.hpp"
 #include "measure/traced_device.hpp"
-#include "tulle/base/philox.hpp"
+#include "measure/traced_gradients.hpp"
 #include "tulle/server/server.hpp"
 #include "tulle/server/worker.hpp"
 
@@ -12,8 +11,6 @@ namespace tulle::measure {
 namespace {
 
 constexpr double kDeadlineSeconds = 1e9;
-// Of every push and pull: the error buffer is added and written, the values are coded.
-constexpr double kPushPasses = 3, kPullPasses = 1;
 
 std::vector<gradient::Parameter> parameters_of(const TraceSpec& spec) {
   std::vector<gradient::Parameter> parameters;
@@ -25,6 +22,35 @@ server::Options options_of(const TraceSpec& spec, const gradient::Recipe& recipe
   return {.servers = spec.servers, .push = recipe, .seed = spec.options.seed, .deadline_seconds = kDeadlineSeconds};
 }
 
+// A push is looked through for what is not finite. A pull is decoded, too: the model has what workers will have. Its
+// error buffer is among the sums.
+double coding_seconds(const TraceSpec& spec, const CodingCost& cost, gradient::ParameterId id, server::Coding coding) {
+  const gradient::Parameter& parameter = spec.trace.parameters[id].parameter;
+  const double decoding = cost.decode_seconds(parameter);
+  return coding == server::Coding::decode_push ? decoding + cost.visit_seconds(parameter)
+                                               : decoding + cost.encode_seconds(parameter);
+}
+
+// Its wires are the simulation's.
+Profile host_of(const TraceSpec& spec, const Profile& simulated) {
+  Profile host = spec.computes ? spec.trace.server : free_computation();
+  host.alpha_seconds = simulated.alpha_seconds;
+  host.beta_seconds_per_byte = simulated.beta_seconds_per_byte;
+  return host;
+}
+
+Task<> serve(Communicator& communicator, const TraceSpec& spec, const gradient::Recipe& recipe) {
+  const Profile host = host_of(spec, communicator.profile());
+  communicator.set_profile(host);
+  const CodingCost cost(host, recipe);
+  const server::ServerOptions options{.coding_seconds = [&](gradient::ParameterId id, server::Coding coding) {
+    return coding_seconds(spec, cost, id, coding);
+  }};
+  server::Server served = server::Server::make(communicator, parameters_of(spec), options_of(spec, recipe), options);
+  Task<> serving = served.await_run();
+  co_await serving;
+}
+
 class TracedWorker {
  public:
   TracedWorker(Communicator& communicator, const TraceSpec& spec, const gradient::Recipe& recipe,
@@ -32,6 +58,7 @@ class TracedWorker {
       : spec_(spec),
         recipe_(recipe),
         device_(communicator, spec),
+        coding_(spec.trace.machine, recipe, spec.trace.launch_seconds),
         worker_(server::Worker::make(communicator, parameters_of(spec), options_of(spec, recipe))),
         gradients_(common, spec, communicator.rank()),
         weights_(spec.trace.values()) {
@@ -75,14 +102,14 @@ class TracedWorker {
     for (auto left = static_cast<gradient::ParameterId>(parts_.size()); left > 0; --left) {
       Task<> back = device_.work(spec_.trace.parameters[left - 1].backward_seconds, step.compute_seconds);
       co_await back;
-      Task<> coding = device_.work(passes(kPushPasses, left - 1), step.pack_seconds);
+      Task<> coding = device_.work(push_seconds(left - 1), step.pack_seconds);
       co_await coding;
       worker_.push(left - 1, gradients_.of(left - 1));
     }
     for (gradient::ParameterId id = 0; id < parts_.size(); ++id) {
       Task<> pulling = worker_.await_pull(id, parts_[id]);
       co_await pulling;
-      Task<> applying = device_.work(passes(kPullPasses, id), step.unpack_seconds);
+      Task<> applying = device_.work(pull_seconds(id), step.unpack_seconds);
       co_await applying;
     }
     step.seconds = device_.now() - began;
@@ -93,13 +120,26 @@ class TracedWorker {
     co_return step;
   }
 
-  double passes(double number, gradient::ParameterId id) const {
-    return number * device_.pass_seconds(static_cast<double>(parts_[id].size()));
+  const gradient::Parameter& parameter(gradient::ParameterId id) const { return spec_.trace.parameters[id].parameter; }
+
+  // The gradient is added to the error buffer, and what the server will decode is subtracted.
+  double push_seconds(gradient::ParameterId id) const {
+    if (!spec_.computes) return 0;
+    const double encoding = coding_.encode_seconds(parameter(id));
+    if (!recipe_.error_feedback || gradient::travels_whole(recipe_, parameter(id))) return encoding;
+    const double adding = device_.pass_seconds(static_cast<double>(parameter(id).size));
+    return adding + encoding + coding_.decode_seconds(parameter(id)) + coding_.visit_seconds(parameter(id));
+  }
+
+  double pull_seconds(gradient::ParameterId id) const {
+    if (!spec_.computes) return 0;
+    return coding_.decode_seconds(parameter(id)) + coding_.visit_seconds(parameter(id));
   }
 
   const TraceSpec& spec_;
   const gradient::Recipe& recipe_;
   TracedDevice device_;
+  CodingCost coding_;
   server::Worker worker_;
   TracedGradients gradients_;
   std::vector<float> weights_;
@@ -108,32 +148,10 @@ class TracedWorker {
 
 }  // namespace
 
-TracedGradients::TracedGradients(const std::vector<float>& common, const TraceSpec& spec, int rank) {
-  const Philox seeds(spec.options.seed, 1);
-  drawn_ = random_gradient(common, seeds.at(static_cast<std::uint64_t>(rank)));
-  shifted_.resize(drawn_.size());
-  first_value_.push_back(0);
-  for (const gradient::TracedParameter& traced : spec.trace.parameters) {
-    first_value_.push_back(first_value_.back() + traced.parameter.size);
-  }
-}
-
-// A prime, so that many steps pass before a value is where it was.
-void TracedGradients::begin_step(int step) {
-  constexpr std::uint64_t kShift = 7919;
-  const std::uint64_t shift = kShift * static_cast<std::uint64_t>(step) % drawn_.size();
-  std::rotate_copy(drawn_.begin(), drawn_.begin() + static_cast<std::ptrdiff_t>(shift), drawn_.end(), shifted_.begin());
-}
-
-std::span<const float> TracedGradients::of(gradient::ParameterId id) const {
-  return std::span(shifted_).subspan(first_value_[id], first_value_[id + 1] - first_value_[id]);
-}
-
 Task<> run_with_server(Communicator& communicator, const TraceSpec& spec, const gradient::Recipe& recipe,
                        const std::vector<float>& common, std::vector<TracedStep>& steps) {
   if (communicator.rank() < spec.servers) {
-    server::Server served = server::Server::make(communicator, parameters_of(spec), options_of(spec, recipe), {});
-    Task<> serving = served.await_run();
+    Task<> serving = serve(communicator, spec, recipe);
     co_await serving;
     co_return;
   }

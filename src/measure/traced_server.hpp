@@ -1,8 +1,6 @@
 // What all traced ranks share, and those of a training with a parameter server.
 #pragma once
 
-#include <span>
-
 #include "measure/trace_simulation.hpp"
 
 namespace tulle::measure {
@@ -24,21 +22,9 @@ struct TracedStep {
   }
 };
 
-/// Gradients of a rank: drawn once, half of a value's variance common to all ranks, and shifted from step to step.
-class TracedGradients {
- public:
-  /// `common` outlives it.
-  TracedGradients(const std::vector<float>& common, const TraceSpec& spec, int rank);
-  void begin_step(int step);
-  std::span<const float> of(gradient::ParameterId id) const;
-
- private:
-  std::vector<float> drawn_, shifted_;
-  std::vector<std::uint64_t> first_value_;  // of each parameter, and the end
-};
-
 /// The first `servers` ranks serve, the others train and append their step. Pushes leave as back-propagation gives
-/// gradients; each pull is awaited before the parameter is used again. What the server computes takes no time.
+/// gradients; each pull is awaited before the parameter is used again. A server works on one letter after the other:
+/// its codings and sums take what they take on one core of the trace's server.
 Task<> run_with_server(Communicator& communicator, const TraceSpec& spec, const gradient::Recipe& recipe,
                        const std::vector<float>& common, std::vector<TracedStep>& steps);
 

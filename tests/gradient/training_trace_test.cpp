@@ -32,10 +32,14 @@ TEST(TrainingTrace, what_is_written_is_read_as_it_was) {
                       .overlap = false,
                       .launch_seconds = 8e-6};
   trace.machine.gamma_select_seconds = 1e-10;
+  trace.server.gamma_dense_seconds = 2e-10;
   trace.parameters = {{{"hidden.weight", 12, Role::hidden, 3}, 0.25}, {{"output.bias", 4, Role::bias_or_norm}, 0.125}};
+  trace.parameters[0].row_spread = 0.75;
   const TrainingTrace read = parse_training_trace(to_text(trace), "text");
   EXPECT_EQ(to_text(read), to_text(trace));
   EXPECT_EQ(read.machine, trace.machine);
+  EXPECT_EQ(read.server, trace.server);
+  EXPECT_EQ(read.parameters.at(0).row_spread, 0.75);
   EXPECT_FALSE(read.overlap);
   ASSERT_EQ(read.parameters.size(), 2u);
   EXPECT_EQ(read.parameters[0].parameter.rows, 3u);
@@ -50,6 +54,7 @@ TEST(TrainingTrace, what_is_left_out_has_its_default) {
   EXPECT_EQ(trace.machine, Profile());
   EXPECT_EQ(trace.parameters.at(0).parameter.role, Role::hidden);
   EXPECT_EQ(trace.parameters.at(0).backward_seconds, 0);
+  EXPECT_EQ(trace.parameters.at(0).row_spread, 0.5);
 }
 
 TEST(TrainingTrace, what_is_wrong_is_named_with_file_line_and_field) {

@@ -145,6 +145,50 @@ TEST(TraceSimulation, pushes_of_all_workers_pass_the_port_of_the_server) {
   EXPECT_LT(rows.at(2).seconds, rows.at(1).seconds);
 }
 
+// Two workers and a server whose pass over a parameter takes 10 ms; 1000 values of f32 take 4 ms on the wire.
+TraceSpec busy_server(std::vector<gradient::TracedParameter> parameters, const char* recipe) {
+  TraceSpec spec{.recipes = {recipe}, .options = {.ranks = 2, .network = slow_network()}, .servers = 1};
+  spec.trace.machine = spec.trace.server = free_computation();
+  spec.trace.server.gamma_dense_seconds = 1e-5;
+  spec.trace.forward_seconds = 1;
+  spec.trace.parameters = std::move(parameters);
+  return spec;
+}
+
+TEST(TraceSimulation, a_pull_waits_for_what_its_server_computes) {
+  // A pass over each push, two to add them, four of the step, one to copy the pull. The workers come out of step by a
+  // pull, so that each waits for one push and one pull.
+  const TraceRow dense = simulate_trace(busy_server({{{"only", 1000}, 2}}, "dense")).back();
+  EXPECT_NEAR(dense.exposed_seconds, 0.004 + 0.09 + 0.004, 0.001);
+  // By docs/codecs.md int8 is decoded in 1/1.79 passes and coded in 1/0.81: two pushes are decoded, and the pull is
+  // both.
+  const TraceRow coded = simulate_trace(busy_server({{{"only", 1000}, 2}}, "int8")).back();
+  EXPECT_NEAR(coded.exposed_seconds, 0.001 + 0.08 + 0.03 / 1.79 + 0.01 / 0.81 + 0.001, 0.001);
+}
+
+TEST(TraceSimulation, a_server_works_on_one_parameter_after_the_other) {
+  const TraceRow row = simulate_trace(busy_server({{{"first", 1000}}, {{"second", 1000}}}, "dense")).back();
+  EXPECT_NEAR(row.exposed_seconds, 0.004 + 2 * 0.09 + 0.004, 0.005);
+}
+
+TEST(TraceSimulation, a_server_takes_no_time_where_nothing_computes) {
+  TraceSpec spec = busy_server({{{"only", 1000}, 2}}, "dense");
+  spec.computes = false;
+  EXPECT_NEAR(simulate_trace(spec).back().exposed_seconds, 3 * 0.004, 0.001);  // two pushes and a pull
+}
+
+TEST(TraceSimulation, three_lc_sends_fewer_bits_the_larger_its_sparsity_multiplier) {
+  TraceSpec spec{.options = {.ranks = 4}, .servers = 1, .steps = 30};
+  spec.recipes = {"dense", "three_lc:s=1.00", "three_lc:s=1.50", "three_lc:s=1.75"};
+  spec.trace.parameters = {{{"filters", 9216, gradient::Role::hidden, 32}}};
+  const std::vector<TraceRow> rows = simulate_trace(spec);
+  const auto bits = [&](std::size_t row) { return 8 * rows.at(row).bytes_sent / 9216; };
+  EXPECT_GT(bits(1), 0.5);
+  EXPECT_LT(bits(1), 1.2);
+  EXPECT_LT(bits(2), 0.75 * bits(1));
+  EXPECT_LT(bits(3), 0.75 * bits(2));
+}
+
 TEST(TraceSimulation, a_server_has_no_phantoms) {
   TraceSpec spec = two_layers(100, 100);
   spec.servers = 1;

@@ -34,6 +34,8 @@ class Learner {
   virtual std::span<float> weights(std::size_t parameter) = 0;
   /// Running means and the like, which are not trained.
   virtual std::vector<std::span<float>> buffers() = 0;
+  /// What else the network keeps that is no f32: counters, masks.
+  virtual std::vector<std::span<std::byte>> other_buffers() { return {}; }
 
   /// What the loss of these training samples is the mean of, such as words. The same on all ranks.
   virtual double predictions_of(std::span<const std::uint32_t> samples) const = 0;

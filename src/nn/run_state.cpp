@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -81,6 +82,13 @@ std::string difference(const std::string& name, std::string_view saved, std::str
   return fmt::format("{} was {}, and is {} now", name, head_of(saved), head_of(now));
 }
 
+// JSON has no word for what is no number, and null is written in its place.
+void take_nulls_for_nan(nlohmann::json& value) {
+  if (value.is_null()) value = std::nan("");
+  if (!value.is_structured()) return;
+  for (nlohmann::json& part : value) take_nulls_for_nan(part);
+}
+
 }  // namespace
 
 SavedRun run_from_json(const std::string& text, const Facts& facts, const std::string& path) {
@@ -94,7 +102,8 @@ SavedRun run_from_json(const std::string& text, const Facts& facts, const std::s
       if (head_of(saved) == head_of(value)) continue;
       throw Error(ErrorKind::bad_input, fmt::format("{}: {}", path, difference(name, saved, value)));
     }
-    const nlohmann::json& state = json.at("state");
+    nlohmann::json state = json.at("state");
+    take_nulls_for_nan(state);
     require_counts(json, {"pipeline_bytes"}, path);
     require_counts(state, {"epoch", "step_of_epoch", "steps", "epochs_without_gain"}, path);
     for (const nlohmann::json& epoch : state.value("epochs", nlohmann::json::array())) {

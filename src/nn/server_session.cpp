@@ -50,10 +50,11 @@ server::Options server_options(const TrainerOptions& options) {
 std::string description_of(const ServerJob& job) {
   const TrainerOptions& options = job.options;
   return fmt::format(
-      "batches of {}, {} steps of an epoch, {} epochs, clipped at {}, weights by {}, {} samples and {} held out{}{}",
+      "batches of {}, {} steps of an epoch, {} epochs, clipped at {}, weights by {}, {} samples and {} held out, "
+      "buffers {:08x}{}{}",
       options.batch, job.steps_of_epoch, options.epochs, options.clip_norm,
       options.server.weighs_pushes ? "predictions" : "worker", job.learner.train_samples(), job.learner.test_samples(),
-      options.server.data.empty() ? "" : ", ", options.server.data);
+      checksum_of_buffers(job.learner, 0), options.server.data.empty() ? "" : ", ", options.server.data);
 }
 
 ServerJob job_of(const Communicator& communicator, Learner& learner, const TrainerOptions& options) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/rank_files.hpp"
+#include "comm/thrown.hpp"
 #include "tulle/base/error.hpp"
 #include "tulle/comm/control.hpp"
 
@@ -34,8 +35,8 @@ TrainResult ServerWorker::run() {
   try {
     train();
     leave();
-  } catch (const Error& error) {
-    worker_.give_up(error);
+  } catch (...) {
+    worker_.give_up(error_of(std::current_exception(), "the training failed"));
     throw;
   }
   return {.epochs = {},
@@ -248,11 +249,7 @@ std::string ServerWorker::path() const { return path_of_rank(files(), place(), j
 std::string ServerWorker::files() const { return job_.options.checkpoint.path + ".worker"; }
 
 // What is this worker's own: running means. The weights are the servers'.
-std::vector<std::span<std::byte>> ServerWorker::arrays() {
-  std::vector<std::span<std::byte>> arrays;
-  for (const std::span<float> buffer : learner_.buffers()) arrays.push_back(std::as_writable_bytes(buffer));
-  return arrays;
-}
+std::vector<std::span<std::byte>> ServerWorker::arrays() { return bytes_of_buffers(learner_); }
 
 void ServerWorker::save() {
   if (job_.options.checkpoint.path.empty()) return;

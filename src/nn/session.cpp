@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
+#include "comm/thrown.hpp"
 #include "tulle/base/crc32c.hpp"
 #include "tulle/base/error.hpp"
 #include "tulle/collectives/collectives.hpp"
@@ -53,6 +55,9 @@ Session::Session(const Communicator& communicator, Learner& learner, const Train
       starts_early_(options_.overlap && options_.recipe.every == 1 && options_.clip_norm == 0),
       is_pending_(parameters_.size()),
       saved_at_(Clock::now()) {
+  if (options_.patience > 0 && learner.test_samples() == 0) {
+    throw Error(ErrorKind::bad_input, "patience: there are no held-out samples to measure a loss on");
+  }
   std::uint64_t largest = 0;
   for (const gradient::Parameter& parameter : parameters_) largest = std::max(largest, parameter.size);
   update_.resize(largest);
@@ -74,6 +79,7 @@ void Session::agree_on_weights() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     checksum = crc32c(std::as_bytes(std::span<const float>(learner_.weights(i))), checksum);
   }
+  checksum = checksum_of_buffers(learner_, checksum);
   const double mine[] = {static_cast<double>(checksum), -static_cast<double>(checksum)};
   const std::vector<double> most = combine(communicator_, mine, Op::max());
   if (most[0] == -most[1]) return;
@@ -83,11 +89,42 @@ void Session::agree_on_weights() {
     broadcast(communicator_, stream);
     std::ranges::copy(Stream<float>(stream).to_vector(), weights.begin());
   }
+  take_buffers_of_rank0();
+}
+
+void Session::take_buffers_of_rank0() {
+  const std::vector<std::span<std::byte>> buffers = bytes_of_buffers(learner_);
+  std::vector<std::byte> mine;
+  for (const std::span<std::byte> buffer : buffers) mine.insert(mine.end(), buffer.begin(), buffer.end());
+  const Buffer taken = give_bytes(communicator_, Buffer::copy_of(mine), /*first_taker=*/1);
+  const std::exception_ptr refusal = failure_of([&] {
+    if (communicator_.rank() == 0 || taken.size() == mine.size()) return;
+    throw Error(ErrorKind::bad_input,
+                fmt::format("buffers have {} bytes, and {} on rank 0", mine.size(), taken.size()));
+  });
+  fail_together(communicator_, refusal);
+  if (communicator_.rank() == 0) return;
+  std::span<const std::byte> rest = taken.bytes();
+  for (const std::span<std::byte> buffer : buffers) {
+    std::ranges::copy(rest.first(buffer.size()), buffer.begin());
+    rest = rest.subspan(buffer.size());
+  }
+}
+
+// What fails on this rank alone, maybe in users' code, would leave the others waiting for it.
+template <class Work>
+auto Session::told_to_all(Work work) {
+  try {
+    return work();
+  } catch (...) {
+    break_communicator(communicator_, error_of(std::current_exception(), "the training failed"));
+    throw;
+  }
 }
 
 TrainResult Session::train() {
   if (options_.checkpoint.resume) resume();
-  try {
+  told_to_all([&] {
     while (!is_over()) {
       run_epoch();
       if (is_stopping_) break;
@@ -96,10 +133,7 @@ TrainResult Session::train() {
     }
     if (vote_.valid()) vote_.wait();
     if (log_) log_->close();
-  } catch (const Error& error) {  // of this rank alone, maybe: the others would wait for it
-    break_communicator(communicator_, error);
-    throw;
-  }
+  });
   if (!options_.checkpoint.path.empty()) save();
   tell_trace();
   return {.epochs = state_.epochs,
@@ -283,7 +317,8 @@ void Session::step_alone() {
     }
     optimizer_.apply(i, learner_.weights(i), gradient, rate_);
   }
-  const bool is_due = synchronizer_.count_local_step();
+  // At the end of an epoch too, so that what is measured and saved is one model and not one of each rank.
+  const bool is_due = synchronizer_.count_local_step() || state_.step_of_epoch + 1 == steps_of_epoch_;
   if (is_due) exchange_changes();
   if (!is_due) prepare_next();
 }
@@ -362,7 +397,7 @@ void Session::finish_epoch() {
 
 void Session::note_gain() {
   const double loss = state_.epochs.back().held_out.loss;
-  const bool has_gained = state_.epoch == 1 || loss < state_.best_loss;
+  const bool has_gained = state_.epoch == 1 || loss < state_.best_loss || std::isnan(state_.best_loss);
   state_.epochs_without_gain = has_gained ? 0 : state_.epochs_without_gain + 1;
   if (has_gained) state_.best_loss = loss;
 }
@@ -372,10 +407,12 @@ bool Session::has_converged() const { return options_.patience > 0 && state_.epo
 bool Session::is_over() const { return state_.epoch >= static_cast<std::uint64_t>(options_.epochs) || has_converged(); }
 
 Evaluation Session::evaluate() {
-  agree_on_buffers();
-  const HeldOutSums mine =
-      evaluate_share(learner_, communicator_.rank(), communicator_.size(), options_.evaluation_batch);
-  return combine_held_out(communicator_, mine).mean();
+  return told_to_all([&] {
+    agree_on_buffers();
+    const HeldOutSums mine =
+        evaluate_share(learner_, communicator_.rank(), communicator_.size(), options_.evaluation_batch);
+    return combine_held_out(communicator_, mine).mean();
+  });
 }
 
 void Session::agree_on_buffers() {

@@ -5,8 +5,8 @@
 // last of them travel the next batch is made and the next forward pass begins: an update is waited for and applied just
 // before that pass uses its parameter. Without overlap, and at the end of an epoch, all are taken at the step's end.
 //
-// With local steps (recipe.every > 1) a rank applies its own gradients, and at every H-th step what is exchanged is how
-// far it has come: Δ = θ_before − θ_now.
+// With local steps (recipe.every > 1) a rank applies its own gradients, and at every H-th step and at the end of an
+// epoch what is exchanged is how far it has come: Δ = θ_before − θ_now.
 #pragma once
 
 #include <chrono>
@@ -35,6 +35,7 @@ class Session final : public Training {
   using Clock = std::chrono::steady_clock;
 
   void agree_on_weights();
+  void take_buffers_of_rank0();
   void run_epoch();
   void step();
   void start(std::size_t parameter, std::span<const float> gradient);
@@ -51,6 +52,8 @@ class Session final : public Training {
   void apply_change(std::size_t parameter);
   template <class Work>
   void guard(Work work);
+  template <class Work>
+  auto told_to_all(Work work);
   void log_exchange(double loss);
   void count(std::size_t parameter);
   void prepare_next();

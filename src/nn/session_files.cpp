@@ -37,7 +37,7 @@ std::vector<std::span<std::byte>> Session::arrays() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     arrays.push_back(std::as_writable_bytes(learner_.weights(i)));
   }
-  for (const std::span<float> buffer : learner_.buffers()) arrays.push_back(std::as_writable_bytes(buffer));
+  std::ranges::copy(bytes_of_buffers(learner_), std::back_inserter(arrays));
   for (std::vector<float>& before : before_) arrays.push_back(std::as_writable_bytes(std::span(before)));
   for (const std::span<std::byte> array : optimizer_.state()) arrays.push_back(array);
   return arrays;

@@ -58,10 +58,10 @@ auto translated(Work work) {
   }
 }
 
-Verdict verdict_of(const Loss& loss) {
+Verdict verdict_of(const Loss& loss, std::size_t samples) {
   return {.loss = loss.mean.item<double>(),
           .correct = loss.correct,
-          .count = loss.count,
+          .count = loss.count.value_or(static_cast<double>(samples)),
           .top5_correct = loss.top5_correct};
 }
 
@@ -127,9 +127,7 @@ class ModuleLearner final : public Learner {
       : module_(std::move(module)), loss_(std::move(loss)), data_(std::move(data)) {
     for (const auto& item : module_->named_parameters()) add_parameter(item.key(), item.value());
     if (tensors_.empty()) refuse("the module has no parameters that require a gradient");
-    for (const auto& item : module_->named_buffers()) {
-      if (item.value().scalar_type() == torch::kFloat32) buffers_.push_back(item.value());
-    }
+    for (const auto& item : module_->named_buffers()) add_buffer(item.key(), item.value());
   }
   ~ModuleLearner() override {
     for (std::size_t i = 0; i < tensors_.size(); ++i) tensors_[i].remove_hook(hooks_[i]);
@@ -165,12 +163,21 @@ class ModuleLearner final : public Learner {
     return spans;
   }
 
+  std::vector<std::span<std::byte>> other_buffers() override {
+    std::vector<std::span<std::byte>> spans;
+    for (const torch::Tensor& buffer : other_buffers_) {
+      spans.emplace_back(static_cast<std::byte*>(buffer.data_ptr()), buffer.nbytes());
+    }
+    return spans;
+  }
+
   double predictions_of(std::span<const std::uint32_t> samples) const override {
     return data_->train_predictions(samples);
   }
 
   void prepare(std::span<const std::uint32_t> samples, std::uint64_t epoch, double weight) override {
     weight_ = weight;
+    samples_ = samples.size();
     translated([&] { batch_ = data_->train_batch(samples, epoch); });
   }
 
@@ -183,11 +190,12 @@ class ModuleLearner final : public Learner {
       const auto began = std::chrono::steady_clock::now();
       const Loss loss = forward(needed);
       const std::chrono::duration<double> forward_time = std::chrono::steady_clock::now() - began;
-      predictions_ = loss.count;
+      const Verdict said = verdict_of(loss, samples_);
+      predictions_ = said.count;
       ready_ = ready ? &ready : nullptr;
       (weight_ == 1 ? loss.mean : loss.mean * weight_).backward();
       ready_ = nullptr;
-      Verdict verdict = verdict_of(loss);
+      Verdict verdict = said;
       verdict.forward_seconds = forward_time.count();
       return verdict;
     });
@@ -207,14 +215,17 @@ class ModuleLearner final : public Learner {
       compute_alone();
       const torch::NoGradGuard guard;
       module_->eval();
-      return verdict_of(loss_(data_->test_batch(samples)));
+      return verdict_of(loss_(data_->test_batch(samples)), samples.size());
     });
   }
 
  private:
-  // A hook of a leaf is called once a back-propagation, with the sum of all that the parameter was used for.
+  // A hook of a leaf is called once a back-propagation, with the sum of all that the parameter was used for. A module
+  // may have one parameter under several names; it goes by the first.
   void add_parameter(const std::string& name, torch::Tensor tensor) {
     if (!tensor.requires_grad()) return;
+    const auto is_same = [&](const torch::Tensor& other) { return other.is_same(tensor); };
+    if (std::ranges::any_of(tensors_, is_same)) return;
     if (tensor.scalar_type() != torch::kFloat32 || !tensor.is_contiguous() || !tensor.device().is_cpu()) {
       refuse(fmt::format("parameter {} is not contiguous f32 on the CPU", name));
     }
@@ -224,6 +235,15 @@ class ModuleLearner final : public Learner {
     names_.push_back(name);
     places_.emplace(tensor.storage().unsafeGetStorageImpl(), place);
     tensors_.push_back(std::move(tensor));
+  }
+
+  void add_buffer(const std::string& name, const torch::Tensor& buffer) {
+    if (!buffer.defined()) return;
+    if (!buffer.is_contiguous() || !buffer.device().is_cpu()) {
+      refuse(fmt::format("buffer {} is not contiguous on the CPU; register its contiguous()", name));
+    }
+    std::vector<torch::Tensor>& others = buffer.scalar_type() == torch::kFloat32 ? buffers_ : other_buffers_;
+    others.push_back(buffer);
   }
 
   Loss forward(const Needed& needed) {
@@ -250,10 +270,11 @@ class ModuleLearner final : public Learner {
   LossFunction loss_;
   std::shared_ptr<const Data> data_;
   std::vector<std::string> names_;
-  std::vector<torch::Tensor> tensors_, buffers_;
+  std::vector<torch::Tensor> tensors_, buffers_, other_buffers_;
   std::multimap<const c10::StorageImpl*, std::size_t> places_;  // parameters may share a storage
   std::vector<unsigned> hooks_;
   Batch batch_;
+  std::size_t samples_ = 0;
   double weight_ = 1, predictions_ = 0;
   const Ready* ready_ = nullptr;  // while back-propagation runs
 };
@@ -291,9 +312,12 @@ std::shared_ptr<const Data> tensor_data(Batch train, Batch test) {
 
 Loss classification(const torch::Tensor& scores, const torch::Tensor& targets) {
   const torch::Tensor rows = scores.reshape({-1, scores.size(-1)}), wanted = targets.reshape({-1});
-  return {.mean = torch::nn::functional::cross_entropy(rows, wanted),
+  const auto count = wanted.ne(kNoTarget).sum().item<double>();
+  torch::nn::functional::CrossEntropyFuncOptions options;
+  if (count == 0) options.reduction(torch::kSum);  // the mean of nothing is no number
+  return {.mean = torch::nn::functional::cross_entropy(rows, wanted, options),
           .correct = rows.argmax(1).eq(wanted).sum().item<double>(),
-          .count = wanted.ne(kNoTarget).sum().item<double>(),
+          .count = count,
           .top5_correct = torch::GradMode::is_enabled() ? 0 : top5_correct(rows, wanted)};
 }
 

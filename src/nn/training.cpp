@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "nn/server_session.hpp"
 #include "nn/session.hpp"
@@ -102,6 +103,18 @@ HeldOutSums evaluate_share(Learner& learner, int rank, int ranks, std::uint32_t 
               .top5_correct = verdict.top5_correct});
   }
   return sums;
+}
+
+std::vector<std::span<std::byte>> bytes_of_buffers(Learner& learner) {
+  std::vector<std::span<std::byte>> arrays;
+  for (const std::span<float> buffer : learner.buffers()) arrays.push_back(std::as_writable_bytes(buffer));
+  std::ranges::copy(learner.other_buffers(), std::back_inserter(arrays));
+  return arrays;
+}
+
+std::uint32_t checksum_of_buffers(Learner& learner, std::uint32_t checksum) {
+  for (const std::span<std::byte> buffer : bytes_of_buffers(learner)) checksum = crc32c(buffer, checksum);
+  return checksum;
 }
 
 std::string network_fact(const std::vector<gradient::Parameter>& parameters) {

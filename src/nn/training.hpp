@@ -47,6 +47,11 @@ HeldOutSums combine_held_out(Communicator& communicator, const HeldOutSums& mine
 /// Of the samples that rank `rank` of `ranks` measures.
 HeldOutSums evaluate_share(Learner& learner, int rank, int ranks, std::uint32_t batch);
 
+/// Running means and what else the network keeps, for checkpoints.
+std::vector<std::span<std::byte>> bytes_of_buffers(Learner& learner);
+/// Of all buffers, continued from `checksum`.
+std::uint32_t checksum_of_buffers(Learner& learner, std::uint32_t checksum);
+
 /// Which network this is, for checkpoints: how many parameters, a checksum of their names and sizes, and their list.
 std::string network_fact(const std::vector<gradient::Parameter>& parameters);
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -19,7 +20,7 @@ class LinearLearner final : public nn::Learner {
   explicit LinearLearner(float start = 0) : first_(kFirst, start), second_(kSecond, start) {}
 
   std::uint64_t train_samples() const override { return 64; }
-  std::uint64_t test_samples() const override { return 10; }
+  std::uint64_t test_samples() const override { return held_out; }
   std::vector<gradient::Parameter> parameters() const override {
     return {{.name = "first", .size = kFirst}, {.name = "second", .size = kSecond, .role = gradient::Role::output}};
   }
@@ -27,6 +28,9 @@ class LinearLearner final : public nn::Learner {
     return parameter == 0 ? std::span(first_) : std::span(second_);
   }
   std::vector<std::span<float>> buffers() override { return {running}; }
+  std::vector<std::span<std::byte>> other_buffers() override {
+    return {std::as_writable_bytes(std::span(&counter, 1))};
+  }
   double predictions_of(std::span<const std::uint32_t> samples) const override {
     double sum = 0;
     for (const std::uint32_t sample : samples) sum += predictions_of(sample);
@@ -64,12 +68,14 @@ class LinearLearner final : public nn::Learner {
       ready(parameter, gradients_[parameter]);
     }
     running[0] += 1;
+    counter += 1;
     return {.loss = loss / count, .count = count, .forward_seconds = steps == 1 ? 100.0 : 0.5};
   }
   double predictions() const override { return predictions_of(batch_); }
   std::span<const float> gradient(std::size_t parameter) override { return gradients_[parameter]; }
   nn::Verdict evaluate(std::span<const std::uint32_t> samples) override {
-    return {.loss = running[0], .correct = 1, .count = static_cast<double>(samples.size())};
+    if (before_evaluation) before_evaluation();
+    return {.loss = held_out_loss.value_or(running[0]), .correct = 1, .count = static_cast<double>(samples.size())};
   }
 
   std::vector<float> all() const {
@@ -79,6 +85,10 @@ class LinearLearner final : public nn::Learner {
   }
 
   std::vector<float> running = {0};
+  int counter = 0;                           ///< of steps, that a checkpoint has to keep
+  std::uint64_t held_out = 10;               ///< samples
+  std::optional<double> held_out_loss = {};  ///< unset: `running`
+  std::function<void()> before_evaluation;
   std::vector<std::size_t> order;                    ///< in which gradients were handed over
   std::vector<std::vector<float>> at_start, at_use;  ///< weights in each step
   std::function<void(int step)> before_back;         ///< called between the passes of a step, from 1

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -175,14 +176,96 @@ TEST(Session, LocalStepsExchangeHowFarEachRankHasCome) {
 // Before the first exchange a rank's gradient is not averaged: it may be as long as one process allows.
 TEST(Session, ALocalStepIsClippedAsThatOfOneProcess) {
   TrainerOptions options = three_exact_steps(2, "local2:4");
-  options.steps_of_epoch = 1;
+  options.steps_of_epoch = 2;
   options.clip_norm = 0.125;
   run_threads(2, [&](Communicator& communicator) {
     LinearLearner learner;
     Session(communicator, learner, options).train();
     double squares = 0;
-    for (const float weight : learner.all()) squares += static_cast<double>(weight) * weight;
+    for (const float weight : learner.at_start[1]) squares += static_cast<double>(weight) * weight;
     EXPECT_NEAR(std::sqrt(squares), options.rate * options.clip_norm, 1e-6);
+  });
+}
+
+// What is measured and saved is one model.
+TEST(Session, RanksThatTakeLocalStepsAreAlikeAtTheEndOfAnEpoch) {
+  for (const char* const recipe : {"local2:4", "sparseloco:2", "diloco:5"}) {
+    TrainerOptions options = three_exact_steps(3, recipe);
+    options.epochs = 2;
+    options.rate = 0.01;
+    std::vector<std::vector<float>> weights(3);
+    run_threads(3, [&](Communicator& communicator) {
+      LinearLearner learner;
+      const TrainResult result = Session(communicator, learner, options).train();
+      EXPECT_GT(result.epochs.front().bytes_sent, 0) << recipe;
+      EXPECT_NE(learner.all(), LinearLearner().all());
+      weights[static_cast<std::size_t>(communicator.rank())] = learner.all();
+    });
+    EXPECT_EQ(weights[1], weights[0]) << recipe;
+    EXPECT_EQ(weights[2], weights[0]) << recipe;
+  }
+}
+
+// A user's callback or loss may throw whatever it likes.
+TEST(Session, WhatUsersCodeThrowsIsToldToAllRanksAtOnce) {
+  const auto started = std::chrono::steady_clock::now();
+  std::vector<std::string> told(3);
+  const auto try_all = [&](auto work) {
+    run_threads(3, [&](Communicator& communicator) {
+      try {
+        work(communicator);
+      } catch (const std::exception& error) {
+        told[static_cast<std::size_t>(communicator.rank())] = error.what();
+      }
+    });
+    for (const std::string& words : told) EXPECT_NE(words.find("out of paper"), std::string::npos) << words;
+    told.assign(3, "");
+  };
+  try_all([](Communicator& communicator) {
+    LinearLearner learner;
+    TrainerOptions options = three_exact_steps(3, "dense");
+    options.epochs = 3;
+    options.on_epoch = [](const EpochMetrics&) { throw std::runtime_error("out of paper"); };
+    Session(communicator, learner, options).train();
+  });
+  try_all([](Communicator& communicator) {
+    LinearLearner learner;
+    learner.before_evaluation = [&] {
+      if (communicator.rank() == 1) throw std::runtime_error("out of paper");
+    };
+    Session(communicator, learner, three_exact_steps(3, "dense")).evaluate();
+  });
+  EXPECT_LT(std::chrono::steady_clock::now() - started, std::chrono::seconds(30));
+}
+
+TEST(Session, ALossThatIsNoNumberIsInACheckpointAndEndsNoRunThatGetsBetter) {
+  const TemporaryDirectory scratch;
+  TrainerOptions options = three_exact_steps(2, "dense");
+  options.patience = 2;
+  options.epochs = 2;
+  options.checkpoint = {.path = scratch.path("run"), .resume = true};
+  const auto run = [&](int evaluations_before, double first_loss) {
+    run_threads(2, [&](Communicator& communicator) {
+      LinearLearner learner;
+      int evaluations = evaluations_before;
+      learner.before_evaluation = [&] { learner.held_out_loss = evaluations++ == 0 ? first_loss : 10.0 - evaluations; };
+      const TrainResult result = Session(communicator, learner, options).train();
+      EXPECT_EQ(result.epochs.size(), static_cast<std::size_t>(options.epochs));
+      EXPECT_TRUE(std::isnan(result.epochs.front().held_out.loss));
+    });
+  };
+  run(0, std::nan(""));
+  options.epochs = 6;
+  run(2, std::nan(""));
+}
+
+TEST(Session, PatienceNeedsSamplesThatAreHeldOut) {
+  run_threads(1, [](Communicator& communicator) {
+    LinearLearner learner;
+    learner.held_out = 0;
+    TrainerOptions options{.batch = 2, .patience = 1};
+    EXPECT_NE(error_of([&] { const Session session(communicator, learner, options); }).find("patience"),
+              std::string::npos);
   });
 }
 
@@ -363,10 +446,14 @@ TEST(Session, BuffersAreRankZerosOrTheMean) {
   for (const Buffers buffers : {Buffers::rank0, Buffers::average}) {
     run_threads(3, [&](Communicator& communicator) {
       LinearLearner learner;
-      learner.running[0] = static_cast<float>(communicator.rank()) + 1;
+      learner.running[0] = learner.counter = communicator.rank() + 1;
       TrainerOptions options{.batch = 2};
       options.buffers = buffers;
-      const Evaluation found = Session(communicator, learner, options).evaluate();
+      Session session(communicator, learner, options);
+      EXPECT_EQ(learner.running[0], 1.0f);  // networks begin alike
+      EXPECT_EQ(learner.counter, 1);
+      learner.running[0] = static_cast<float>(communicator.rank()) + 1;
+      const Evaluation found = session.evaluate();
       EXPECT_EQ(learner.running[0], buffers == Buffers::rank0 ? 1.0f : 2.0f);
       EXPECT_EQ(found.samples, 10);  // each sample by one rank
       EXPECT_EQ(found.accuracy, 0.3);

@@ -356,6 +356,105 @@ TEST(Trainer, MeasuresTop5OnRanksAndWithAServer) {
   EXPECT_EQ(trained(2, {.hidden = {32}}, data, options).epochs.back().held_out.top5_accuracy, alone.top5_accuracy);
 }
 
+TEST(Classification, OfNothingIsNoLossAndNoGradient) {
+  const torch::Tensor scores = torch::ones({2, 3}, torch::requires_grad());
+  const Loss loss = classification(scores, torch::full({2}, kNoTarget, torch::kInt64));
+  EXPECT_EQ(loss.mean.item<double>(), 0);
+  loss.mean.backward();
+  EXPECT_EQ(scores.grad().abs().sum().item<double>(), 0);
+}
+
+// One weight that the module has under two names.
+struct Tied : torch::nn::Module {
+  Tied() {
+    weight = register_parameter("encoder", torch::full({1}, 0.5f));
+    register_parameter("decoder", weight);
+  }
+  torch::Tensor forward(const torch::Tensor& inputs) const { return inputs.slice(1, 0, 1) * weight; }
+  torch::Tensor weight;
+};
+
+TEST(Trainer, AParameterWithTwoNamesTakesOneStep) {
+  run_threads(2, [](Communicator& communicator) {
+    const auto module = std::make_shared<Tied>();
+    const Batch one = {torch::ones({8, 1}), torch::zeros({8, 1})};  // the gradient is the weight
+    const LossFunction loss = [module](const Batch& batch) {
+      return regression(module->forward(batch.inputs), batch.targets);
+    };
+    TrainerOptions options{.rate = 0.5, .scale_rate = false, .batch = 4};
+    Trainer(communicator, module, loss, tensor_data(one, one), options).train();
+    EXPECT_EQ(module->weight.item<float>(), 0.25f);
+  });
+}
+
+// Counts its passes in an integer, on which its outputs depend.
+struct Counting : torch::nn::Module {
+  Counting() {
+    register_module("linear", linear);
+    passes = register_buffer("passes", torch::zeros({1}, torch::kInt64));
+  }
+  torch::Tensor forward(const torch::Tensor& inputs) {
+    if (is_training()) passes += 1;
+    return linear(inputs) / passes;
+  }
+  torch::nn::Linear linear{6, 2};
+  torch::Tensor passes;
+};
+
+TEST(Trainer, BuffersOfIntegersGoOnWithACheckpoint) {
+  const TemporaryDirectory scratch;
+  const auto run = [&](int epochs, bool resumes) {
+    std::vector<double> losses;
+    run_threads(2, [&](Communicator& communicator) {
+      torch::manual_seed(1);
+      const auto module = std::make_shared<Counting>();
+      const LossFunction loss = [module](const Batch& batch) {
+        return regression(module->forward(batch.inputs), batch.targets);
+      };
+      TrainerOptions options{.rate = 0.1, .batch = 8, .epochs = epochs};
+      if (resumes) options.checkpoint = {.path = scratch.path("run"), .resume = true};
+      const TrainResult result = Trainer(communicator, module, loss, whole_numbers(), options).train();
+      if (communicator.rank() == 0) losses = trajectory(result);
+      EXPECT_EQ(module->passes.item<std::int64_t>(), 4 * epochs);
+    });
+    return losses;
+  };
+  run(2, true);
+  EXPECT_EQ(run(4, true), run(4, false));
+}
+
+struct Masked : torch::nn::Module {
+  Masked() {
+    register_module("linear", linear);
+    register_buffer("mask", torch::ones({1}).expand({1'000'000}));
+  }
+  torch::nn::Linear linear{6, 2};
+};
+
+TEST(Trainer, BuffersThatAreNotContiguousAreNamed) {
+  run_threads(1, [](Communicator& communicator) {
+    const LossFunction loss = [](const Batch&) { return Loss{}; };
+    EXPECT_NE(error_of([&] {
+                Trainer(communicator, std::make_shared<Masked>(), loss, whole_numbers());
+              }).find("buffer mask is not contiguous"),
+              std::string::npos);
+  });
+}
+
+TEST(Trainer, ALossThatDoesNotCountIsTheMeanOfItsSamples) {
+  run_threads(2, [](Communicator& communicator) {
+    torch::nn::Linear linear(6, 2);
+    const LossFunction loss = [linear](const Batch& batch) mutable {
+      return Loss{.mean = (linear->forward(batch.inputs) - batch.targets).square().mean()};
+    };
+    TrainerOptions options{.rate = 0.05, .batch = 8, .epochs = 4, .patience = 2};
+    const TrainResult result = Trainer(communicator, linear.ptr(), loss, whole_numbers(), options).train();
+    EXPECT_EQ(result.epochs.size(), 4u);
+    EXPECT_EQ(result.epochs.back().held_out.samples, 64);
+    EXPECT_GT(result.epochs.back().held_out.loss, 0);
+  });
+}
+
 TEST(Networks, DataThatDoesNotFitIsTold) {
   const auto data = small_pictures(40);
   EXPECT_NE(error_of([&] { require_fit({.model = "resnet20"}, *data); }).find("have 8x8"), std::string::npos);

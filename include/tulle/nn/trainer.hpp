@@ -16,6 +16,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "tulle/comm/communicator.hpp"
@@ -50,9 +51,9 @@ std::shared_ptr<const Data> tensor_data(Batch train, Batch test);
 
 /// What a network says about a batch.
 struct Loss {
-  torch::Tensor mean;  ///< over the batch; back-propagation starts here
-  double correct = 0;  ///< predictions that were right, for the accuracy; 0 where there is no such thing
-  double count = 0;    ///< predictions
+  torch::Tensor mean;                ///< over the batch; back-propagation starts here
+  double correct = 0;                ///< predictions that were right, for the accuracy; 0 where there is no such thing
+  std::optional<double> count = {};  ///< predictions; unset: as many as the batch has samples
   /// Predictions with the right answer among their five likeliest ones. Of held-out samples alone, for the time it
   /// takes.
   double top5_correct = 0;
@@ -72,16 +73,17 @@ torch::Tensor seeded_dropout(const torch::Tensor& values, double share, bool is_
 
 class Trainer {
  public:
-  /// Collective. `loss` runs the module. Weights that differ become those of rank 0. Parameters are synchronized by
-  /// their names; those that do not require a gradient are left alone. Throws bad_input for parameters that are not
-  /// contiguous f32 on the CPU, and for options that are out of bounds.
+  /// Collective. `loss` runs the module. Weights and buffers that differ become those of rank 0. Parameters are
+  /// synchronized by their names, one that has several by the first; those that do not require a gradient are left
+  /// alone. Throws bad_input for parameters that are not contiguous f32 on the CPU, for buffers that are not contiguous
+  /// there, and for options that are out of bounds.
   Trainer(Communicator communicator, std::shared_ptr<torch::nn::Module> module, LossFunction loss,
           std::shared_ptr<const Data> data, const TrainerOptions& options = {});
   Trainer(Trainer&&) noexcept;
   ~Trainer();
 
   /// To the end of the last epoch, or to where it is asked to stop. Collective. What torch throws comes out as
-  /// bad_input; where one rank fails all do.
+  /// bad_input; where one rank fails, by whatever its data, loss or callbacks throw, all do, with its words.
   TrainResult train();
   /// On the held-out samples, which ranks divide. Collective.
   Evaluation evaluate();

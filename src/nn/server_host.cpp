@@ -20,7 +20,12 @@ constexpr double kLastReportsSeconds = 5;
 ServerHost::ServerHost(ServerJob& job) : job_(job), workers_(static_cast<std::size_t>(job.workers())) {
   server_.emplace(make_server());
   reports_.emplace(job_.communicator, kReportPort);
-  set_weights();
+  try {
+    set_weights();
+  } catch (const Error& error) {  // such as a checkpoint of another network, for which workers would wait
+    server_->give_up(error);
+    throw;
+  }
 }
 
 server::Server ServerHost::make_server() {
@@ -100,8 +105,8 @@ Task<> ServerHost::collect() {
     const std::optional<Datagram> datagram = co_await waiting;
     if (datagram) heard_at = now();
     if (datagram) take(datagram->from, *datagram);
+    look_at_server();  // tells of who came, before what they tell
     take_from_newcomers();
-    look_at_server();
     finish_epochs();
   }
   look_at_server();
@@ -157,7 +162,10 @@ void ServerHost::take(int rank, const Datagram& datagram) {
   result_.was_stopped |= report.is_stopped != 0;
   if (report.epoch == 0) return;
   worker.last_epoch = static_cast<int>(report.epoch);
-  epochs_[worker.last_epoch].push_back(report);
+  worker.last = report.costs;
+  WorkerReport whole = report;
+  whole.costs.add(worker.of_former);
+  epochs_[worker.last_epoch].push_back(whole);
 }
 
 void ServerHost::look_at_server() {
@@ -169,7 +177,9 @@ void ServerHost::look_at_server() {
   }
   const auto arrivals = server_->arrivals();
   for (; told_arrivals_ < arrivals.size(); ++told_arrivals_) {
-    tell(fmt::format("a new process has the place of the worker of rank {}", arrivals[told_arrivals_]));
+    const int rank = arrivals[told_arrivals_];
+    workers_[static_cast<std::size_t>(rank - job_.server.servers)].begin_anew();
+    tell(fmt::format("a new process has the place of the worker of rank {}", rank));
   }
   const std::uint64_t version = least_version();
   if (version == shown_version_) return;
@@ -211,14 +221,15 @@ void ServerHost::finish_epoch(int epoch) {
   const double share = 1.0 / static_cast<double>(reports.size());
   for (const WorkerReport& report : reports) {
     metrics.steps = std::max(metrics.steps, static_cast<std::uint64_t>(report.steps));
-    metrics.seconds = std::max(metrics.seconds, report.seconds);
-    metrics.exposed_seconds += report.exposed_seconds * share;
-    metrics.start_seconds += report.start_seconds * share;
-    metrics.bytes_sent += report.bytes_sent * share;
-    metrics.bytes_received += report.bytes_received * share;
-    metrics.pushed += report.pushed;
-    metrics.pulled += report.pulled;
-    metrics.dropped += report.dropped;
+    const WorkerCosts& costs = report.costs;
+    metrics.seconds = std::max(metrics.seconds, costs.seconds);
+    metrics.exposed_seconds += costs.exposed_seconds * share;
+    metrics.start_seconds += costs.start_seconds * share;
+    metrics.bytes_sent += costs.bytes_sent * share;
+    metrics.bytes_received += costs.bytes_received * share;
+    metrics.pushed += costs.pushed;
+    metrics.pulled += costs.pulled;
+    metrics.dropped += costs.dropped;
     loss_sum += report.loss_sum;
     loss_steps += report.loss_steps;
     held_out.add(report.held_out);

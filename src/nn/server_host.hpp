@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "nn/server_session.hpp"
@@ -53,6 +54,11 @@ class ServerHost {
   struct Known {
     int last_epoch = 0;  ///< that it has reported
     bool has_left = false;
+    WorkerCosts last;       ///< that this process has told
+    WorkerCosts of_former;  ///< of those that had the place before
+
+    /// A new process counts from 0.
+    void begin_anew() { of_former.add(std::exchange(last, {})); }
   };
   // Newcomers that came in together.
   struct Group {

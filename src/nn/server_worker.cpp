@@ -217,14 +217,14 @@ WorkerReport ServerWorker::report_now() const {
   return {.steps = static_cast<double>(state_.steps),
           .loss_sum = state_.loss_sum,
           .loss_steps = loss_steps_,
-          .seconds = state_.seconds,
-          .exposed_seconds = state_.exposed_seconds,
-          .start_seconds = state_.start_seconds,
-          .bytes_sent = state_.bytes_sent + static_cast<double>(stats.bytes_pushed),
-          .bytes_received = state_.bytes_received + static_cast<double>(stats.bytes_pulled),
-          .pushed = state_.pushed + static_cast<double>(stats.pushes),
-          .pulled = state_.pulled + static_cast<double>(stats.updates + stats.models),
-          .dropped = state_.dropped + static_cast<double>(stats.dropped)};
+          .costs = {.seconds = state_.seconds,
+                    .exposed_seconds = state_.exposed_seconds,
+                    .start_seconds = state_.start_seconds,
+                    .bytes_sent = state_.bytes_sent + static_cast<double>(stats.bytes_pushed),
+                    .bytes_received = state_.bytes_received + static_cast<double>(stats.bytes_pulled),
+                    .pushed = state_.pushed + static_cast<double>(stats.pushes),
+                    .pulled = state_.pulled + static_cast<double>(stats.updates + stats.models),
+                    .dropped = state_.dropped + static_cast<double>(stats.dropped)}};
 }
 
 void ServerWorker::send(const WorkerMessage& message) { reports_.send(0, encode_message(message)); }
@@ -257,7 +257,7 @@ void ServerWorker::save() {
   std::vector<std::byte> bytes(errors.as<std::byte>().begin(), errors.as<std::byte>().end());
   std::vector<std::span<std::byte>> all = arrays();
   all.emplace_back(bytes);
-  const WorkerReport sums = report_now();
+  const WorkerCosts sums = report_now().costs;
   SavedRun run{.state = state_, .division = {}, .pipeline_bytes = bytes.size()};
   run.state.bytes_sent = sums.bytes_sent;
   run.state.bytes_received = sums.bytes_received;

@@ -4,6 +4,17 @@
 #include <span>
 
 namespace tulle::nn {
+
+void WorkerCosts::add(const WorkerCosts& others) {
+  seconds += others.seconds;
+  exposed_seconds += others.exposed_seconds;
+  start_seconds += others.start_seconds;
+  bytes_sent += others.bytes_sent;
+  bytes_received += others.bytes_received;
+  pushed += others.pushed;
+  pulled += others.pulled;
+  dropped += others.dropped;
+}
 namespace {
 
 enum class Kind : std::uint8_t { report = 1, words = 2 };

@@ -68,9 +68,11 @@ void Mail::sort(Datagram datagram) {
   }
 }
 
-// A worker knows its own; a server goes by the last one that joined.
+// A worker knows its own; a server goes by the last one that joined. One that ends before it has heard of any refuses
+// them all.
 bool Mail::is_of_this_life(const Letter& letter) {
-  if (life_ != 0) return letter.head.life == life_;
+  const bool refuses_all = letter.head.kind == LetterKind::refusal && letter.head.life == 0;
+  if (life_ != 0) return letter.head.life == life_ || refuses_all;
   Peer& peer = peers_[static_cast<std::size_t>(letter.from)];
   const bool begins = peer.life == 0 || letter.head.kind == LetterKind::join;
   if (letter.head.life != peer.life && begins) peer = Peer{.life = letter.head.life, .early = {}};

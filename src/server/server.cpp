@@ -23,6 +23,8 @@ namespace {
 // Whether a step still waits for a worker.
 enum class Presence { awaited, here, left, lost };
 
+enum class Phase { made, serving, over };
+
 // How soon the end of a job is seen that letters of newcomers bring about; they are handled beside the loop that waits.
 constexpr double kLookSeconds = 0.02;
 // Clocks and waits are rounded; so little before its end a deadline counts as over.
@@ -98,7 +100,7 @@ struct Server::State {
   std::map<ParameterId, double> grace_ends;  ///< of open steps that have enough pushes, on the transport's clock
   std::map<std::uint64_t, gradient::SavedState> unfinished_checkpoints;  ///< by version
   ServerFiles files;
-  bool is_serving = false;
+  Phase phase = Phase::made;
   bool expects_newcomers = false, is_over = false;
   std::vector<int> arrivals;
   std::exception_ptr failure;  ///< of handling a newcomer's letter
@@ -148,7 +150,7 @@ HeldTensor& Server::State::held(ParameterId parameter) {
 // ---------------------------------------------------------------- letters
 
 Task<> Server::State::serve() {
-  is_serving = true;
+  phase = Phase::serving;
   heard_at = mail.now();
   while (has_live_worker()) {
     Task<std::optional<Letter>> receiving = mail.receive(seconds_to_wait());
@@ -162,7 +164,7 @@ Task<> Server::State::serve() {
       give_up_waiting();
     }
   }
-  is_serving = false;
+  phase = Phase::over;
   require_somebody_left();
 }
 
@@ -273,8 +275,9 @@ void Server::State::refuse(int rank, const std::string& reason) {
   lose(rank, reason);
 }
 
+// Workers may wait for a server that never began to serve, too.
 void Server::State::end_early(const std::string& reason) noexcept try {
-  if (!std::exchange(is_serving, false)) return;
+  if (std::exchange(phase, Phase::over) == Phase::over) return;
   for (int rank = options.servers; rank < communicator.size(); ++rank) {
     if (is_live(worker(rank).presence)) send(rank, {.kind = LetterKind::refusal}, body_of(reason));
   }
@@ -525,6 +528,8 @@ void Server::run() {
   Task<> running = await_run();
   run_task(state_->communicator, running);
 }
+
+void Server::give_up(const Error& reason) noexcept { state_->end_early(reason.what()); }
 
 ServerStats Server::stats() const {
   ServerStats stats = state_->stats;

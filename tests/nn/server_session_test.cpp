@@ -274,7 +274,13 @@ std::string run_with_newcomer(int rank, const std::string& directory) {
   if (rank == 4) return learner.steps >= 9 && learner.steps < 12 ? "" : "a newcomer's number of steps is wrong";
   if (rank > 0) return "";
   if (result.losses.size() != 1 || !contains(result.losses[0], "rank 3: ")) return "the victim was not named";
-  return result.epochs.size() == 3 && result.epochs.back().workers == 2 ? "" : "the newcomer did not report";
+  if (result.epochs.size() != 3 || result.epochs.back().workers != 2) return "the newcomer did not report";
+  for (std::size_t i = 1; i < 3; ++i) {
+    const bool grows = result.epochs[i].bytes_sent > result.epochs[i - 1].bytes_sent;
+    if (!grows || result.epochs[i].pushed <= result.epochs[i - 1].pushed)
+      return "what the dead worker sent is forgotten";
+  }
+  return "";
 }
 
 TEST(ServerSession, OnTcpANewProcessTakesAKilledWorkersPlace) {
@@ -317,6 +323,23 @@ TEST(ServerSession, PushesOfLocalStepsHaveWeightsToo) {
   const Trained weighed = trained(2, options, prepare);
   EXPECT_NE(weighed.weights[0], alike);
   EXPECT_EQ(weighed.weights[0], weighed.weights[1]);
+}
+
+// Long before workers would lose patience with it.
+TEST(ServerSession, AServerThatCannotGoOnFromItsCheckpointTellsItsWorkersWhy) {
+  const TemporaryDirectory scratch;
+  TrainerOptions options = exact_steps(2, "dense");
+  options.checkpoint = {.path = scratch.path("run"), .resume = true};
+  trained(2, options);
+  std::ofstream(scratch.path("run.server.0-of-1")) << "something else";
+  options.server.deadline_seconds = 30;
+  const auto started = std::chrono::steady_clock::now();
+  run_threads(3, [&](Communicator& communicator) {
+    LinearLearner learner;
+    const std::string error = error_of([&] { ServerSession(communicator, learner, options).train(); });
+    EXPECT_TRUE(contains(error, "run.server.0-of-1")) << communicator.rank() << ": " << error;
+  });
+  EXPECT_LT(std::chrono::steady_clock::now() - started, std::chrono::seconds(20));
 }
 
 TEST(ServerSession, AJobThatLostAllItsWorkersGoesOnFromItsCheckpointBitForBit) {

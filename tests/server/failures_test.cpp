@@ -272,6 +272,26 @@ void settle(LoopbackWorld& world) {
   for (int round = 0; round < 4; ++round) world.settle();
 }
 
+TEST(ServerFailures, a_server_that_is_dropped_before_it_serves_tells_its_workers) {
+  SimWorld world({.ranks = 3});
+  int refused = 0;
+  world.run([&](Communicator& communicator) -> Task<> {
+    if (communicator.rank() == 0) {
+      const Server server = Server::make(communicator, kParameters, {}, {});
+      co_return;
+    }
+    Worker worker = Worker::make(communicator, kParameters, {});
+    Values w(40), b(3);
+    Task<> joining = worker.await_join({w, b});
+    try {
+      co_await joining;
+    } catch (const Error& error) {
+      refused += contains(error.what(), "has ended before its workers") ? 1 : 0;
+    }
+  });
+  EXPECT_EQ(refused, 2);
+}
+
 TEST(ServerFailures, a_peer_event_of_the_transport_names_who_is_gone) {
   LoopbackWorld world(3);
   const Options options;

@@ -13,7 +13,7 @@
 // Threads: one at a time, except what says otherwise. Programs (coroutines) use the functions that begin with `await`.
 // Failure: a worker that is gone, that breaks the rules or that differs in its options is refused and named in
 // losses(), and the others go on. Where no worker is left that left in order, run() throws peer_failed. A server that
-// ends early tells its workers.
+// ends early, or is dropped before it has served, tells its workers.
 #pragma once
 
 #include <cstdint>
@@ -98,6 +98,10 @@ class Server {
   /// arrived for `deadline_seconds`, naming who is waited for.
   void run();
   Task<> await_run();
+
+  /// Ends early, also before run(), and tells the workers why: their next call throws with that reason. Does nothing
+  /// after run().
+  void give_up(const Error& reason) noexcept;
 
   ServerStats stats() const;
   std::span<const Loss> losses() const;

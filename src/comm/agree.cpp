@@ -11,6 +11,10 @@
 namespace tulle {
 namespace {
 
+// A sixteenth of the patience is the time between two looks at what has come. Of less than this no answer arrives in
+// time.
+constexpr double kLeastPatience = 1e-4;
+
 // Engines and contexts outlive what the state machine says: both are there while the driver runs.
 AgreementNode::Send sender(const Context& context, Engine& engine) {
   return [&context, &engine](int to, const AgreementMessage& said) {
@@ -160,7 +164,9 @@ std::shared_ptr<Context> context_of_one(Engine& engine) {
 
 AgreeOptions complete_options(const Context& context, const AgreeOptions& options) {
   constexpr double kPatiencesPerDeadline = 8;
-  if (!(options.deadline_seconds >= 0) || !(options.patience_seconds >= 0)) {
+  const double patience = options.patience_seconds;
+  const bool is_patient = patience == 0 || (patience >= kLeastPatience && std::isfinite(patience));
+  if (!(options.deadline_seconds >= 0) || !is_patient) {
     throw Error(ErrorKind::bad_input, fmt::format("an agreement with a deadline of {} s and a patience of {} s",
                                                   options.deadline_seconds, options.patience_seconds))
         .at_rank(context.rank);

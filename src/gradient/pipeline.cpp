@@ -296,8 +296,10 @@ void Pipeline::begin_step() {
 }
 
 void Pipeline::refuse_together(std::uint64_t index) {
-  const Error error(ErrorKind::bad_input,
-                    fmt::format("the gradient of {} is not finite at index {}", parameter_.name, index));
+  const Error error =
+      Error(ErrorKind::bad_input,
+            fmt::format("the gradient of {} is not finite at index {}, in step {}", parameter_.name, index, step_ + 1))
+          .at_rank(channel_.rank());
   break_communicator(channel_, error);
   throw error;
 }

@@ -36,8 +36,10 @@ std::vector<std::int32_t> bytes_of(const std::string& text) {
   return numbers;
 }
 
-void require_symbols(const std::string& path, std::size_t symbols) {
-  if (symbols < 2) throw Error(ErrorKind::bad_input, fmt::format("{}: a text of {} symbols", path, symbols));
+void require_symbols(const std::string& path, std::string_view part, std::size_t symbols) {
+  if (symbols >= 2) return;
+  throw Error(ErrorKind::bad_input,
+              fmt::format("{}: {} has {} symbols, of which each predicts the next", path, part, symbols));
 }
 
 }  // namespace
@@ -94,8 +96,9 @@ Text read_text(const std::string& train_path, const std::optional<std::string>& 
     const Vocabulary vocabulary = Vocabulary::of(train, vocabulary_limit);
     text = {.symbols = vocabulary.size(), .train = vocabulary.numbers_of(train), .test = vocabulary.numbers_of(test)};
   }
-  require_symbols(train_path, text.train.size());
-  require_symbols(test_path.value_or(train_path), text.test.size());
+  require_symbols(train_path, "its text", text.train.size());
+  require_symbols(test_path.value_or(train_path), test_path ? "its text" : "the tenth that is held out",
+                  text.test.size());
   return text;
 }
 

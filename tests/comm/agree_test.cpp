@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
+#include <limits>
 #include <set>
 #include <string>
 
@@ -239,6 +241,9 @@ TEST(Agree, with_another_quorum_than_the_others_is_a_mismatch) {
 TEST(Agree, refuses_options_that_make_no_sense_and_a_second_call_meanwhile) {
   SimWorld world({.ranks = 2});
   EXPECT_THROW(iagree(world.communicator(0), 1, {.deadline_seconds = -1}), Error);
+  for (const double patience : {-1.0, 1e-6, std::numeric_limits<double>::infinity(), std::nan("")}) {
+    EXPECT_THROW(iagree(world.communicator(0), 1, {.patience_seconds = patience}), Error) << patience;
+  }
   std::string second;
   world.run([&](Communicator& communicator) -> Task<> {
     auto request = iagree(communicator, 1, kWithDeadline);

@@ -212,6 +212,17 @@ class TrainNn(unittest.TestCase):
         self.assertEqual([line["reported"] for line in (epochs[0], epochs[before + 2])], [3, 3])
         self.assertGreater(epochs[-1]["accuracy"], 0.9)
 
+    def test_a_recipe_that_diverges_is_named_and_the_others_are_compared(self):
+        wild = "dense|weight_decay:1e6"  # each step multiplies the weights by thousands
+        done = self.train("--ranks", "2", "--compare", "dense", "--compare", wild, "--compare", "topk:50%")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, r"^tulle: --compare " + re.escape(wild) +
+                         r": (rank \d: )+the gradient of .* is not finite at index \d+, in step \d+\n$")
+        compared = done.stdout.split("\n\n")[-1]
+        self.assertRegex(compared, r"(?m)^dense  ")
+        self.assertRegex(compared, r"(?m)^topk:50%  ")
+        self.assertNotIn(wild, compared)
+
     def test_what_does_not_go_with_a_parameter_server_is_told(self):
         server = ("--server", "1", "--workers", "2")
         for flags, words in {(*server, "--optimizer", "adamw"): ["--optimizer", "SGD"],

@@ -60,7 +60,21 @@ class InAPipe(WatchCase):
         epochs = "".join(json.dumps({"kind": "train_linear", "epoch": epoch, "seconds": 2 * epoch,
                                      "bytes_sent": 1000 * epoch, "objective": 1 / epoch}) + "\n"
                          for epoch in (1, 2, 3, 4))
-        self.assertEqual(self.watch(epochs, "--once").stdout, "step 4  0.5 steps/s  500 B/s  loss 0.25\n")
+        self.assertEqual(self.watch(epochs, "--once").stdout, "epoch 4  0.5 epochs/s  500 B/s  loss 0.25\n")
+
+    def test_epochs_of_networks_count_their_steps_and_begin_anew_with_another_recipe(self):
+        def epoch(recipe, number, seconds, megabytes):
+            return json.dumps({"kind": "train_nn", "recipe": recipe, "epoch": number, "steps": 30 * number, "loss": 0.5,
+                               "accuracy": 0.25 * number, "seconds": seconds, "exposed_seconds": seconds / 2,
+                               "bytes_sent": megabytes * 1e6}) + "\n"
+
+        one = epoch("topk:1%", 1, 10, 1) + epoch("topk:1%", 2, 20, 2)
+        self.assertEqual(self.watch(one, "--once").stdout,
+                         "epoch 2  3 steps/s  100 kB/s  exposed 5 s  loss 0.5  accuracy 0.5000\n")
+        # The second run takes longer and sends more than the first: no total falls.
+        for second in ("dense", "topk:1%"):
+            self.assertEqual(self.watch(epoch("topk:1%", 1, 10, 1) + epoch(second, 1, 20, 2), "--once").stdout,
+                             "epoch 1  2 steps/s  100 kB/s  exposed 10 s  loss 0.5  accuracy 0.2500\n")
 
     def test_what_is_no_stats_line_is_skipped_and_counted(self):
         shown = self.watch("hello\n[1]\n{}\n" + stats(3))

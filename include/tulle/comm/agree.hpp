@@ -30,7 +30,7 @@ struct AgreeOptions {
   double deadline_seconds = 0;  ///< 0: the communicator's default
   /// With a majority, whoever has been silent for so long is left out: a rank that has not called, or that does not
   /// answer. Too small: a rank that computes is excluded. Larger: a rank that was stopped holds up the others longer.
-  /// 0: an eighth of the deadline.
+  /// 0: an eighth of the deadline. Refused below 100 µs, in which no answer comes, and without an end.
   double patience_seconds = 0;
   Quorum quorum = Quorum::majority;
 };

@@ -182,6 +182,25 @@ void rehearse(Communicator& world, const NnFlags& flags, const NamedRecipe& reci
   throw Error(error.kind(), fmt::format("--compare {}: {}", recipe.text, error.what()));
 }
 
+// A recipe that fails beside others, such as one that diverges, takes nothing from them. Gives how many failed.
+int train_all(Communicator& world, const NnFlags& flags, const std::shared_ptr<const nn::DataSet>& data,
+              JsonLines* json, std::vector<NnRun>& runs) {
+  int failed = 0;
+  for (const NamedRecipe& recipe : flags.recipes) {
+    std::optional<NnRun> run;
+    try {
+      fail_together(world, failure_of([&] { run = train_once(world, flags, data, recipe, json); }));
+    } catch (const Error& error) {
+      failed += 1;
+      if (world.rank() == 0) print_error(fmt::format("--compare {}: {}", recipe.text, error.what()));
+      continue;
+    }
+    runs.push_back(std::move(*run));
+    if (runs.back().result.was_stopped) break;
+  }
+  return failed;
+}
+
 int train_rank(Communicator communicator, const NnFlags& flags, SharedData& shared, JsonLines* json) {
   require_workers(flags, communicator.size());
   std::shared_ptr<const nn::DataSet> data;
@@ -191,11 +210,14 @@ int train_rank(Communicator communicator, const NnFlags& flags, SharedData& shar
   for (const NamedRecipe& recipe : flags.recipes) {
     if (flags.recipes.size() > 1 && flags.train.server.servers == 0) rehearse(communicator, flags, recipe);
   }
-  for (const NamedRecipe& recipe : flags.recipes) {
-    runs.push_back(train_once(communicator, flags, data, recipe, json));
-    if (runs.back().result.was_stopped) break;
+  int failed = 0;
+  if (flags.recipes.size() == 1) {
+    runs.push_back(train_once(communicator, flags, data, flags.recipes[0], json));
+  } else {
+    failed = train_all(communicator, flags, data, json, runs);
   }
-  if (communicator.rank() == 0) finish_runs(flags, runs);
+  if (communicator.rank() == 0 && !runs.empty()) finish_runs(flags, runs);
+  if (failed > 0) return 1;
   if (const std::string& error = runs.back().result.checkpoint_error; !error.empty()) {
     // Ranks that sum write together or not at all; with servers each has an error of its own.
     const bool tells = communicator.rank() == 0 || flags.train.server.servers > 0;

@@ -43,14 +43,16 @@ std::optional<StepStats> parse_step_stats(std::string_view text) {
                   .density = number(line, {"density"}),
                   .exposed_seconds = number(line, {"exposed_seconds"}),
                   .loss = number(line, {"loss", "objective"}),
+                  .accuracy = number(line, {"accuracy"}),
                   .rank_seconds = numbers(line, "rank_seconds")};
   // Other programs may write anything, such as a number that no integer holds.
   if (const auto step = number(line, {"step", "epoch"}); step && *step >= 0 && *step < 0x1p63) {
     stats.step = static_cast<std::uint64_t>(*step);
   }
   if (const auto kind = line.find("kind"); kind != line.end() && kind->is_string()) {
-    stats.is_running_total = kind->get_ref<const std::string&>().starts_with("train");
+    stats.is_epoch = kind->get_ref<const std::string&>().starts_with("train");
   }
+  if (stats.is_epoch) stats.steps = number(line, {"steps"});
   const auto nnz = number(line, {"nnz"}), dimension = number(line, {"dimension"});
   if (!stats.density && nnz && dimension && *dimension > 0) stats.density = *nnz / *dimension;
   for (const char* const name : {"algorithm", "recipe"}) {
@@ -61,10 +63,12 @@ std::optional<StepStats> parse_step_stats(std::string_view text) {
   return stats;
 }
 
-// A total that fell is that of a new run.
+// Another recipe, or an epoch that was there before, is that of a new run, and so is a total that fell.
 void JobStats::take_difference(StepStats& stats) {
   const StepStats now = stats;
-  for (const auto field : {&StepStats::seconds, &StepStats::bytes}) {
+  const bool was_there = stats.step && totals_.step && *stats.step <= *totals_.step;
+  if (stats.label != totals_.label || was_there) totals_ = {};
+  for (const auto field : {&StepStats::seconds, &StepStats::bytes, &StepStats::steps, &StepStats::exposed_seconds}) {
     const double before = (totals_.*field).value_or(0);
     if (stats.*field && *(stats.*field) >= before) *(stats.*field) -= before;
   }
@@ -72,7 +76,7 @@ void JobStats::take_difference(StepStats& stats) {
 }
 
 void JobStats::add(StepStats stats) {
-  if (stats.is_running_total) take_difference(stats);
+  if (stats.is_epoch) take_difference(stats);
   ++steps_;
   bytes_ += stats.bytes.value_or(0);
   window_.push_back(std::move(stats));
@@ -89,7 +93,7 @@ std::optional<double> JobStats::rate(double (*amount)(const StepStats&)) const {
 }
 
 std::optional<double> JobStats::steps_per_second() const {
-  return rate([](const StepStats&) { return 1.0; });
+  return rate([](const StepStats& stats) { return stats.steps.value_or(1); });
 }
 
 std::optional<double> JobStats::bytes_per_second() const {

@@ -10,16 +10,18 @@
 
 namespace tulle::cli {
 
-/// One step of a job, of one line. What the line does not have is unset.
+/// One step of a job, or an epoch of a training, of one line. What the line does not have is unset.
 struct StepStats {
-  std::optional<std::uint64_t> step;
+  std::optional<std::uint64_t> step;  ///< or the epoch
+  std::optional<double> steps;        ///< that the line is about, where it is not one
   std::optional<double> seconds;
   std::optional<double> bytes;  ///< sent by all ranks
   std::optional<double> density;
   std::optional<double> exposed_seconds;  ///< of the step, waiting for exchanges on the slowest rank
   std::optional<double> loss;
+  std::optional<double> accuracy;
   std::vector<double> rank_seconds;  ///< by rank; may be empty
-  bool is_running_total = false;     ///< seconds and bytes are since the beginning, as training's rows have them
+  bool is_epoch = false;             ///< of a training: steps, times and bytes are since its beginning
   std::string label;                 ///< which algorithm ran; printable
 };
 
@@ -44,7 +46,7 @@ class JobStats {
   std::uint64_t steps() const { return steps_; }
   double bytes() const { return bytes_; }
   /// Unset where lines do not say how long steps took.
-  std::optional<double> steps_per_second() const;
+  std::optional<double> steps_per_second() const;  ///< or epochs, where lines do not say how many steps they have
   std::optional<double> bytes_per_second() const;
   /// By the sum over the window; unset where lines have no times of ranks.
   std::optional<SlowestRank> slowest_rank() const;
@@ -59,7 +61,7 @@ class JobStats {
   std::deque<StepStats> window_;
   std::uint64_t steps_ = 0;
   double bytes_ = 0;
-  StepStats totals_;  // of the last line with running totals
+  StepStats totals_;  // of the last epoch
 };
 
 }  // namespace tulle::cli

@@ -30,13 +30,20 @@ std::string rate(const std::optional<double>& per_second, std::string (*format)(
 }
 
 std::string format_steps(double steps) { return fmt::format("{:.3g} steps", steps); }
+std::string format_epochs(double epochs) { return fmt::format("{:.3g} epochs", epochs); }
 std::string format_density(double density) { return fmt::format("{:.3g} %", density * 100); }
 
 std::string describe(const SlowestRank& slowest) {
   return fmt::format("{}, {:.2f} times the median", slowest.rank, slowest.times_median);
 }
 
+std::string_view unit_of(const JobStats& job) { return job.last().is_epoch ? "epoch" : "step"; }
 std::string step_of(const JobStats& job) { return fmt::format("{}", job.last().step.value_or(job.steps())); }
+
+std::string speed_of(const JobStats& job) {
+  const bool counts_epochs = job.last().is_epoch && !job.last().steps;
+  return rate(job.steps_per_second(), counts_epochs ? format_epochs : format_steps);
+}
 
 }  // namespace
 
@@ -61,10 +68,9 @@ std::vector<std::string> watch_frame(const JobStats& job, std::string_view sourc
   }
   const StepStats& last = job.last();
   const auto seconds = last.seconds;
-  lines.push_back(field("step", fmt::format("{}  {}", step_of(job), last.label), {}, style));
+  lines.push_back(field(unit_of(job), fmt::format("{}  {}", step_of(job), last.label), {}, style));
   lines.push_back(field("speed",
-                        fmt::format("{}  {}", rate(job.steps_per_second(), format_steps),
-                                    seconds ? format_seconds(*seconds) + " each" : ""),
+                        fmt::format("{}  {}", speed_of(job), seconds ? format_seconds(*seconds) + " each" : ""),
                         job.history(&StepStats::seconds), style));
   lines.push_back(field("sent",
                         fmt::format("{}  {}", format_bytes(job.bytes()), rate(job.bytes_per_second(), format_bytes)),
@@ -78,6 +84,9 @@ std::vector<std::string> watch_frame(const JobStats& job, std::string_view sourc
   }
   if (last.loss)
     lines.push_back(field("loss", fmt::format("{:.4g}", *last.loss), job.history(&StepStats::loss), style));
+  if (last.accuracy) {
+    lines.push_back(field("accuracy", fmt::format("{:.4f}", *last.accuracy), job.history(&StepStats::accuracy), style));
+  }
   if (const auto slowest = job.slowest_rank()) {
     std::string line = field("slow rank", describe(*slowest), job.seconds_of_ranks(), style);
     lines.push_back(slowest->times_median >= kSlow && style.has_colour ? "\033[33m" + line + "\033[0m" : line);
@@ -88,11 +97,12 @@ std::vector<std::string> watch_frame(const JobStats& job, std::string_view sourc
 std::string watch_line(const JobStats& job) {
   if (job.is_empty()) return "waiting for the first line";
   const StepStats& last = job.last();
-  std::string line = fmt::format("step {}  {}  {}", step_of(job), rate(job.steps_per_second(), format_steps),
+  std::string line = fmt::format("{} {}  {}  {}", unit_of(job), step_of(job), speed_of(job),
                                  rate(job.bytes_per_second(), format_bytes));
   if (last.density) line += fmt::format("  density {}", format_density(*last.density));
   if (last.exposed_seconds) line += fmt::format("  exposed {}", format_seconds(*last.exposed_seconds));
   if (last.loss) line += fmt::format("  loss {:.4g}", *last.loss);
+  if (last.accuracy) line += fmt::format("  accuracy {:.4f}", *last.accuracy);
   if (const auto slowest = job.slowest_rank()) line += fmt::format("  slowest rank {}", describe(*slowest));
   return line;
 }

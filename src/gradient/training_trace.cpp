@@ -32,9 +32,6 @@ constexpr std::array kMachineFields = {MachineField{"gamma_dense_seconds", &Prof
 // What stands before the names of a parameter server's.
 constexpr std::string_view kOfServer = "server_";
 
-// Scales of rows are floats, also six standard deviations off.
-constexpr double kMostRowSpread = 10;
-
 // One line: takes its fields one by one, and names itself in errors.
 class Line {
  public:

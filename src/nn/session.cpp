@@ -212,7 +212,10 @@ void Session::log_exchange(double loss) {
 
 // In the middle of back-propagation, which is foreign code.
 void Session::take(std::size_t parameter, std::span<const float> gradient) {
-  if (recorder_) recorder_->stop_at(parameter);
+  if (recorder_) {
+    recorder_->stop_at(parameter);
+    recorder_->note_rows(parameter, gradient, parameters_[parameter].rows);
+  }
   if (starts_early_) guard([&] { start(parameter, gradient); });
   if (recorder_) recorder_->go_on();
 }

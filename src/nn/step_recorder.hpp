@@ -9,6 +9,8 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
+#include <span>
 #include <vector>
 
 #include "tulle/gradient/training_trace.hpp"
@@ -23,10 +25,12 @@ class StepRecorder {
   /// The gradient of `parameter` is there, and the clock stops until go_on().
   void stop_at(std::size_t parameter);
   void go_on() { last_ = Clock::now(); }
+  /// How far the scales of a matrix's rows lie apart, for gradients that are drawn. A pass, while the clock stands.
+  void note_rows(std::size_t parameter, std::span<const float> gradient, std::uint64_t rows);
   /// `forward_seconds` are those of the step, which the first gradient was given after.
   void end_step(double forward_seconds);
 
-  /// Means over the steps.
+  /// Means over the steps; spreads of rows are those of the last one.
   gradient::TrainingTrace trace(const std::vector<gradient::Parameter>& parameters) const;
 
  private:
@@ -41,6 +45,7 @@ class StepRecorder {
   std::uint64_t steps_ = 0;
   double forward_seconds_ = 0;
   std::vector<double> backward_seconds_;
+  std::map<std::size_t, double> row_spreads_;
 };
 
 }  // namespace tulle::nn

@@ -206,6 +206,25 @@ TEST(Session, RanksThatTakeLocalStepsAreAlikeAtTheEndOfAnEpoch) {
   }
 }
 
+TEST(StepRecorder, NotesHowFarScalesOfRowsLieApart) {
+  constexpr std::size_t kRows = 40, kLength = 500;
+  std::vector<float> gradient(kRows * kLength);
+  for (std::size_t i = 0; i < gradient.size(); ++i) {
+    const std::size_t row = i / kLength;
+    gradient[i] = row == 7 ? 0.0f : std::exp(row % 2 == 0 ? 0.8f : -0.8f) * (i % 2 == 0 ? 1.0f : -1.0f);
+  }
+  StepRecorder recorder(3);
+  recorder.begin_step();
+  recorder.note_rows(0, gradient, kRows);
+  recorder.note_rows(1, gradient, 1);  // a row has nothing to differ from
+  recorder.note_rows(2, std::vector<float>(10), 5);
+  recorder.end_step(0);
+  const auto trace = recorder.trace({{.name = "a", .size = gradient.size()}, {.name = "b"}, {.name = "c"}});
+  EXPECT_NEAR(trace.parameters[0].row_spread, 0.81, 0.01);  // of 39 rows, one of the kind that is scarce
+  EXPECT_EQ(trace.parameters[1].row_spread, gradient::TracedParameter().row_spread);
+  EXPECT_EQ(trace.parameters[2].row_spread, gradient::TracedParameter().row_spread);
+}
+
 // A user's callback or loss may throw whatever it likes.
 TEST(Session, WhatUsersCodeThrowsIsToldToAllRanksAtOnce) {
   const auto started = std::chrono::steady_clock::now();

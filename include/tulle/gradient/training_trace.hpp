@@ -21,11 +21,14 @@
 #pragma GCC visibility push(default)
 namespace tulle::gradient {
 
+/// Scales of rows are floats, also six standard deviations off.
+inline constexpr double kMostRowSpread = 10;
+
 struct TracedParameter {
   Parameter parameter;
   double backward_seconds = 0;  ///< of back-propagation, from the gradient before to this one
   /// How far apart the scales of its rows are: the standard deviation of their logarithms, where gradients are drawn.
-  /// 0.5 is ResNet-20's on CIFAR-10.
+  /// 0.5 is ResNet-20's on CIFAR-10. At most kMostRowSpread.
   double row_spread = 0.5;
 };
 

@@ -25,7 +25,7 @@ constexpr std::size_t kLeastUse = 50, kMostUse = 100'000;
 
 constexpr std::array kWays = {Way::recipe, Way::whole, Way::mixed};
 
-double AdaptivePlan::WaySeconds::*const kSecondsOf[] = {
+constexpr double AdaptivePlan::WaySeconds::*kSecondsOf[] = {
     &AdaptivePlan::WaySeconds::recipe, &AdaptivePlan::WaySeconds::whole, &AdaptivePlan::WaySeconds::mixed};
 double AdaptivePlan::WaySeconds::*seconds_of(Way way) { return kSecondsOf[static_cast<std::size_t>(way)]; }
 

@@ -80,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(Parts, Storms, ::testing::Range<std::uint64_t>(0, 5));
 
 // scripts/storm --replay N says more about a number that fails here.
 TEST_P(Storms, of_random_schedules_never_tear_the_survivors_apart) {
-  constexpr std::uint64_t kSchedules = kIsSlow ? 300 : 12'000;
+  constexpr std::uint64_t kSchedules = kIsSlow ? 300 : 20'000;
   std::uint64_t dead = 0, committed = 0, excluded = 0;
   const std::uint64_t first = 1 + GetParam() * kSchedules;
   for (std::uint64_t number = first; number < first + kSchedules; ++number) {

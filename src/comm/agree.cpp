@@ -164,17 +164,15 @@ std::shared_ptr<Context> context_of_one(Engine& engine) {
 
 AgreeOptions complete_options(const Context& context, const AgreeOptions& options) {
   constexpr double kPatiencesPerDeadline = 8;
-  const double patience = options.patience_seconds;
-  const bool is_patient = patience == 0 || (patience >= kLeastPatience && std::isfinite(patience));
-  if (!(options.deadline_seconds >= 0) || !is_patient) {
-    throw Error(ErrorKind::bad_input, fmt::format("an agreement with a deadline of {} s and a patience of {} s",
-                                                  options.deadline_seconds, options.patience_seconds))
-        .at_rank(context.rank);
-  }
   AgreeOptions complete = options;
   if (complete.deadline_seconds == 0) complete.deadline_seconds = context.default_deadline_seconds;
   if (complete.patience_seconds == 0) complete.patience_seconds = complete.deadline_seconds / kPatiencesPerDeadline;
-  return complete;
+  const bool is_patient = complete.patience_seconds >= kLeastPatience && std::isfinite(complete.patience_seconds);
+  if (complete.deadline_seconds >= 0 && is_patient) return complete;
+  throw Error(ErrorKind::bad_input,
+              fmt::format("an agreement with a deadline of {} s and a patience of {} s, which is to be from {} s on",
+                          complete.deadline_seconds, complete.patience_seconds, kLeastPatience))
+      .at_rank(context.rank);
 }
 
 OperationSettings settings_of_agreement(const AgreeOptions& options) {

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "base/json_counts.hpp"
 #include "base/little_endian.hpp"
 #include "tulle/base/crc32c.hpp"
 #include "tulle/base/error.hpp"
@@ -81,7 +82,7 @@ class ArrayReader {
 
 // A fraction, or a negative number, would become any count.
 std::uint64_t count_from(const Json& value) {
-  if (!value.is_number_unsigned()) refuse(fmt::format("{} is no count", value.dump()));
+  if (!value.is_number_unsigned()) refuse(fmt::format("{} is no count", shown(value)));
   return value.get<std::uint64_t>();
 }
 

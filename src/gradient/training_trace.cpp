@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/json_counts.hpp"
 #include "tulle/base/error.hpp"
 
 namespace tulle::gradient {
@@ -47,25 +48,25 @@ class Line {
     const json value = take(field);
     const double given = value.is_number() ? value.get<double>() : -1;
     if (!std::isfinite(given) || given < 0)
-      refuse(fmt::format("{} is {}, not a number from 0 on", field, value.dump()));
+      refuse(fmt::format("{} is {}, not a number from 0 on", field, shown(value)));
     return given;
   }
   std::uint64_t count(const char* field) {
     if (!has(field)) return 0;
     const json value = take(field);
-    if (!value.is_number_unsigned()) refuse(fmt::format("{} is {}, not a whole number", field, value.dump()));
+    if (!value.is_number_unsigned()) refuse(fmt::format("{} is {}, not a whole number", field, shown(value)));
     return value.get<std::uint64_t>();
   }
   std::string text(const char* field) {
     if (!has(field)) return {};
     const json value = take(field);
-    if (!value.is_string()) refuse(fmt::format("{} is {}, not a text", field, value.dump()));
+    if (!value.is_string()) refuse(fmt::format("{} is {}, not a text", field, shown(value)));
     return value.get<std::string>();
   }
   bool flag(const char* field, bool otherwise) {
     if (!has(field)) return otherwise;
     const json value = take(field);
-    if (!value.is_boolean()) refuse(fmt::format("{} is {}, not true or false", field, value.dump()));
+    if (!value.is_boolean()) refuse(fmt::format("{} is {}, not true or false", field, shown(value)));
     return value.get<bool>();
   }
   Role role() {
@@ -87,7 +88,7 @@ class Line {
 
  private:
   json take(const std::string& field) {
-    json value = object_.at(field);
+    json value = std::move(object_.at(field));  // a copy would go as deep as its brackets
     object_.erase(field);
     return value;
   }

@@ -190,8 +190,8 @@ void Session::restore(const nlohmann::json& json) {
   const auto require = [&](const char* field, const nlohmann::json& wanted) {
     if (json.at(field) == wanted) return;
     const nlohmann::json& was = json.at(field);
-    throw Error(ErrorKind::bad_input, fmt::format("{}: {} was {}, and is {} now", options.checkpoint.path, field,
-                                                  was.is_structured() ? was.type_name() : was.dump(), wanted.dump()));
+    throw Error(ErrorKind::bad_input,
+                fmt::format("{}: {} was {}, and is {} now", options.checkpoint.path, field, shown(was), wanted.dump()));
   };
   require("solver", options.solver == Solver::sgd ? "sgd" : "scd");
   require("loss", to_string(options.loss));

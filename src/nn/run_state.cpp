@@ -83,17 +83,19 @@ std::string difference(const std::string& name, std::string_view saved, std::str
 }
 
 // JSON has no word for what is no number, and null is written in its place.
-void take_nulls_for_nan(nlohmann::json& value) {
-  if (value.is_null()) value = std::nan("");
-  if (!value.is_structured()) return;
-  for (nlohmann::json& part : value) take_nulls_for_nan(part);
+nlohmann::json parse_with_nan(const std::string& text) {
+  using Event = nlohmann::json::parse_event_t;
+  return nlohmann::json::parse(text, [](int, Event event, nlohmann::json& value) {
+    if (event == Event::value && value.is_null()) value = std::nan("");
+    return true;
+  });
 }
 
 }  // namespace
 
 SavedRun run_from_json(const std::string& text, const Facts& facts, const std::string& path) {
   try {
-    const auto json = nlohmann::json::parse(text);
+    const nlohmann::json json = parse_with_nan(text);
     if (json.value("kind", "") != "tulle_nn") {
       throw Error(ErrorKind::bad_input, fmt::format("{}: is not a checkpoint of a deep network", path));
     }
@@ -102,15 +104,17 @@ SavedRun run_from_json(const std::string& text, const Facts& facts, const std::s
       if (head_of(saved) == head_of(value)) continue;
       throw Error(ErrorKind::bad_input, fmt::format("{}: {}", path, difference(name, saved, value)));
     }
-    nlohmann::json state = json.at("state");
-    take_nulls_for_nan(state);
+    const nlohmann::json& state = json.at("state");
     require_counts(json, {"pipeline_bytes"}, path);
     require_counts(state, {"epoch", "step_of_epoch", "steps", "epochs_without_gain"}, path);
     for (const nlohmann::json& epoch : state.value("epochs", nlohmann::json::array())) {
       require_counts(epoch, {"epoch", "steps", "workers"}, path);
     }
-    return {
+    SavedRun run{
         .state = state.get<RunState>(), .division = json.at("division"), .pipeline_bytes = json.at("pipeline_bytes")};
+    if (run.state.epochs.size() == run.state.epoch) return run;
+    throw Error(ErrorKind::bad_input,
+                fmt::format("{}: {} epochs are over, and it lists {}", path, run.state.epoch, run.state.epochs.size()));
   } catch (const nlohmann::json::exception& error) {
     throw Error(ErrorKind::bad_input, fmt::format("{}: is a checkpoint of another tulle: {}", path, error.what()));
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "comm/thrown.hpp"
 #include "tulle/base/error.hpp"
 
 namespace tulle::nn {
@@ -22,8 +23,8 @@ ServerHost::ServerHost(ServerJob& job) : job_(job), workers_(static_cast<std::si
   reports_.emplace(job_.communicator, kReportPort);
   try {
     set_weights();
-  } catch (const Error& error) {  // such as a checkpoint of another network, for which workers would wait
-    server_->give_up(error);
+  } catch (...) {  // such as a checkpoint of another network; workers would wait
+    server_->give_up(error_of(std::current_exception(), "the server failed"));
     throw;
   }
 }
@@ -69,7 +70,8 @@ std::uint64_t ServerHost::least_version() const {
 
 double ServerHost::now() const { return job_.communicator.engine()->transport().now(); }
 
-TrainResult ServerHost::run() {
+// What the user's callbacks throw is what workers are told.
+TrainResult ServerHost::run() try {
   open_door();
   if (!is_leader()) {
     server_->run();
@@ -86,6 +88,9 @@ TrainResult ServerHost::run() {
   save();
   result_.report = report();
   return std::move(result_);
+} catch (...) {
+  server_->give_up(error_of(std::current_exception(), "the server failed"));
+  throw;
 }
 
 Task<> ServerHost::serve() {

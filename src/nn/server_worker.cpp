@@ -242,7 +242,9 @@ void ServerWorker::leave() {
 // ---------------------------------------------------------------- checkpoints
 
 Facts ServerWorker::facts() const {
-  return {{"parameters", network_fact(job_.parameters)}, {"recipe", gradient::to_string(job_.server.push)}};
+  return {{"parameters", network_fact(job_.parameters)},
+          {"buffers", buffers_fact(learner_)},
+          {"recipe", gradient::to_string(job_.server.push)}};
 }
 
 std::string ServerWorker::path() const { return path_of_rank(files(), place(), job_.workers()); }

@@ -123,8 +123,8 @@ auto Session::told_to_all(Work work) {
 }
 
 TrainResult Session::train() {
-  if (options_.checkpoint.resume) resume();
   told_to_all([&] {
+    if (options_.checkpoint.resume) resume();
     while (!is_over()) {
       run_epoch();
       if (is_stopping_) break;
@@ -220,7 +220,7 @@ void Session::take(std::size_t parameter, std::span<const float> gradient) {
   if (recorder_) recorder_->go_on();
 }
 
-// And not each for itself, nor how far ranks have come in several steps.
+// Ranks may also train each for itself, or exchange how far they have come in several steps.
 bool Session::sums_gradients() const {
   return options_.recipe.every == 1 && options_.recipe.exchange != gradient::Exchange::none;
 }
@@ -320,7 +320,7 @@ void Session::step_alone() {
     }
     optimizer_.apply(i, learner_.weights(i), gradient, rate_);
   }
-  // At the end of an epoch too, so that what is measured and saved is one model and not one of each rank.
+  // An epoch ends with an exchange, so that what is measured and saved is one model and not one of each rank.
   const bool is_due = synchronizer_.count_local_step() || state_.step_of_epoch + 1 == steps_of_epoch_;
   if (is_due) exchange_changes();
   if (!is_due) prepare_next();
@@ -353,6 +353,9 @@ double Session::weight_of(std::uint64_t step) {
   if (!sums_gradients()) return 1;
   const double all = learner_.predictions_of(sharding_.batches(state_.epoch, step));
   const double mine = learner_.predictions_of(sharding_.batch(state_.epoch, step, communicator_.rank()));
+  if (!(mine >= 0) || !std::isfinite(all) || all < mine) {
+    throw Error(ErrorKind::bad_input, fmt::format("predictions: {} of {} in all", mine, all));
+  }
   return all > 0 ? mine * communicator_.size() / all : 1;
 }
 
@@ -400,9 +403,10 @@ void Session::finish_epoch() {
 
 void Session::note_gain() {
   const double loss = state_.epochs.back().held_out.loss;
-  const bool has_gained = state_.epoch == 1 || loss < state_.best_loss || std::isnan(state_.best_loss);
+  const bool is_first = state_.epoch == 1 || std::isnan(state_.best_loss);
+  const bool has_gained = !std::isnan(loss) && (is_first || loss < state_.best_loss);
   state_.epochs_without_gain = has_gained ? 0 : state_.epochs_without_gain + 1;
-  if (has_gained) state_.best_loss = loss;
+  if (has_gained || is_first) state_.best_loss = loss;
 }
 
 bool Session::has_converged() const { return options_.patience > 0 && state_.epochs_without_gain >= options_.patience; }

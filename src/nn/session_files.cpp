@@ -18,6 +18,7 @@ namespace tulle::nn {
 Facts Session::facts() const {
   const OptimizerOptions& optimizer = options_.optimizer;
   return {{"parameters", network_fact(parameters_)},
+          {"buffers", buffers_fact(learner_)},
           {"recipe", gradient::to_string(options_.recipe)},
           {"optimizer", fmt::format("{} momentum {} nesterov {} weight decay {}", to_string(optimizer.kind),
                                     optimizer.momentum, optimizer.nesterov, optimizer.weight_decay)}};

@@ -65,10 +65,11 @@ Verdict verdict_of(const Loss& loss, std::size_t samples) {
           .top5_correct = loss.top5_correct};
 }
 
-// Where fewer than five scores are higher than that of the target.
+// Scores that are no numbers have no likeliest ones.
 double top5_correct(const torch::Tensor& rows, const torch::Tensor& wanted) {
-  const torch::Tensor own = rows.gather(1, wanted.clamp_min(0).unsqueeze(1));
-  return rows.gt(own).sum(1).lt(5).logical_and(wanted.ne(kNoTarget)).sum().item<double>();
+  const torch::Tensor likeliest = std::get<1>(rows.topk(std::min<std::int64_t>(5, rows.size(1)), 1));
+  const torch::Tensor is_among = likeliest.eq(wanted.unsqueeze(1)).any(1);
+  return is_among.logical_and(rows.isnan().any(1).logical_not()).sum().item<double>();
 }
 
 // The last matrix is the output layer; vectors are biases and norms.
@@ -128,6 +129,7 @@ class ModuleLearner final : public Learner {
     for (const auto& item : module_->named_parameters()) add_parameter(item.key(), item.value());
     if (tensors_.empty()) refuse("the module has no parameters that require a gradient");
     for (const auto& item : module_->named_buffers()) add_buffer(item.key(), item.value());
+    add_hooks();  // last, because who is not constructed takes none away
   }
   ~ModuleLearner() override {
     for (std::size_t i = 0; i < tensors_.size(); ++i) tensors_[i].remove_hook(hooks_[i]);
@@ -172,7 +174,7 @@ class ModuleLearner final : public Learner {
   }
 
   double predictions_of(std::span<const std::uint32_t> samples) const override {
-    return data_->train_predictions(samples);
+    return translated([&] { return data_->train_predictions(samples); });
   }
 
   void prepare(std::span<const std::uint32_t> samples, std::uint64_t epoch, double weight) override {
@@ -220,8 +222,7 @@ class ModuleLearner final : public Learner {
   }
 
  private:
-  // A hook of a leaf is called once a back-propagation, with the sum of all that the parameter was used for. A module
-  // may have one parameter under several names; it goes by the first.
+  // A module may have one parameter under several names; it goes by the first.
   void add_parameter(const std::string& name, torch::Tensor tensor) {
     if (!tensor.requires_grad()) return;
     const auto is_same = [&](const torch::Tensor& other) { return other.is_same(tensor); };
@@ -229,12 +230,17 @@ class ModuleLearner final : public Learner {
     if (tensor.scalar_type() != torch::kFloat32 || !tensor.is_contiguous() || !tensor.device().is_cpu()) {
       refuse(fmt::format("parameter {} is not contiguous f32 on the CPU", name));
     }
-    const std::size_t place = tensors_.size();
-    hooks_.push_back(
-        tensor.register_hook([this, place](const torch::Tensor& gradient) { hand_over(place, gradient); }));
     names_.push_back(name);
-    places_.emplace(tensor.storage().unsafeGetStorageImpl(), place);
+    places_.emplace(tensor.storage().unsafeGetStorageImpl(), tensors_.size());
     tensors_.push_back(std::move(tensor));
+  }
+
+  // A hook of a leaf is called once a back-propagation, with the sum of all that the parameter was used for.
+  void add_hooks() {
+    for (std::size_t place = 0; place < tensors_.size(); ++place) {
+      hooks_.push_back(
+          tensors_[place].register_hook([this, place](const torch::Tensor& gradient) { hand_over(place, gradient); }));
+    }
   }
 
   void add_buffer(const std::string& name, const torch::Tensor& buffer) {

@@ -128,4 +128,11 @@ std::string network_fact(const std::vector<gradient::Parameter>& parameters) {
   return fmt::format("{} ({:08x}){}", parameters.size(), names, list);
 }
 
+std::string buffers_fact(Learner& learner) {
+  std::size_t bytes = 0;
+  const std::vector<std::span<std::byte>> buffers = bytes_of_buffers(learner);
+  for (const std::span<std::byte> buffer : buffers) bytes += buffer.size();
+  return fmt::format("{} of {} bytes", buffers.size(), bytes);
+}
+
 }  // namespace tulle::nn

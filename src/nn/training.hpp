@@ -42,7 +42,7 @@ struct HeldOutSums {
   void add(const HeldOutSums& others);
   Evaluation mean() const;
 };
-/// Of all members. Collective.
+/// The sums of all members. Collective.
 HeldOutSums combine_held_out(Communicator& communicator, const HeldOutSums& mine);
 /// Of the samples that rank `rank` of `ranks` measures.
 HeldOutSums evaluate_share(Learner& learner, int rank, int ranks, std::uint32_t batch);
@@ -54,5 +54,7 @@ std::uint32_t checksum_of_buffers(Learner& learner, std::uint32_t checksum);
 
 /// Which network this is, for checkpoints: how many parameters, a checksum of their names and sizes, and their list.
 std::string network_fact(const std::vector<gradient::Parameter>& parameters);
+/// How many buffers it has, and their bytes.
+std::string buffers_fact(Learner& learner);
 
 }  // namespace tulle::nn

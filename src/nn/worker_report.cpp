@@ -15,6 +15,7 @@ void WorkerCosts::add(const WorkerCosts& others) {
   pulled += others.pulled;
   dropped += others.dropped;
 }
+
 namespace {
 
 enum class Kind : std::uint8_t { report = 1, words = 2 };

@@ -516,7 +516,8 @@ void Worker::load_state(const Buffer& state) {
     PushedTensor& tensor = state_->tensors[id];
     const std::span<const float> weight = array_of(parameter, kHeldWeight);
     tensor.steps = parameter.step;
-    tensor.held_weight = weight.empty() ? 0 : weight[0];
+    // A state that does not say it is of pushes that count alike.
+    tensor.held_weight = weight.empty() ? static_cast<double>(parameter.step % state_->options.push.every) : weight[0];
     tensor.context.restore(array_of(parameter, kPushError));
   }
 }

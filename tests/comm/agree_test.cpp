@@ -244,6 +244,7 @@ TEST(Agree, refuses_options_that_make_no_sense_and_a_second_call_meanwhile) {
   for (const double patience : {-1.0, 1e-6, std::numeric_limits<double>::infinity(), std::nan("")}) {
     EXPECT_THROW(iagree(world.communicator(0), 1, {.patience_seconds = patience}), Error) << patience;
   }
+  EXPECT_THROW(iagree(world.communicator(0), 1, {.deadline_seconds = 4e-4}), Error);  // an eighth of it
   std::string second;
   world.run([&](Communicator& communicator) -> Task<> {
     auto request = iagree(communicator, 1, kWithDeadline);

@@ -342,6 +342,25 @@ TEST(ServerSession, AServerThatCannotGoOnFromItsCheckpointTellsItsWorkersWhy) {
   EXPECT_LT(std::chrono::steady_clock::now() - started, std::chrono::seconds(20));
 }
 
+TEST(ServerSession, WhatACallbackOfTheServerThrowsIsWhatWorkersAreTold) {
+  const auto started = std::chrono::steady_clock::now();
+  run_threads(3, [&](Communicator& communicator) {
+    LinearLearner learner;
+    TrainerOptions options = exact_steps(2, "dense");
+    options.epochs = 50;
+    options.server.deadline_seconds = 30;
+    options.on_epoch = [](const EpochMetrics&) { throw std::runtime_error("out of paper"); };
+    std::string told;
+    try {
+      ServerSession(communicator, learner, options).train();
+    } catch (const std::exception& error) {
+      told = error.what();
+    }
+    EXPECT_TRUE(contains(told, "out of paper")) << communicator.rank() << ": " << told;
+  });
+  EXPECT_LT(std::chrono::steady_clock::now() - started, std::chrono::seconds(20));
+}
+
 TEST(ServerSession, AJobThatLostAllItsWorkersGoesOnFromItsCheckpointBitForBit) {
   for (const char* const recipe : {"dense", "three_lc:s=1.75", "sparse5|dense_below:0", "three_value_stochastic"}) {
     for (const int servers : {1, 2}) {

@@ -278,6 +278,29 @@ TEST(Session, ALossThatIsNoNumberIsInACheckpointAndEndsNoRunThatGetsBetter) {
   run(2, std::nan(""));
 }
 
+TEST(Session, PatienceEndsARunWhoseHeldOutLossStaysNoNumber) {
+  run_threads(2, [](Communicator& communicator) {
+    LinearLearner learner;
+    learner.held_out_loss = std::nan("");
+    TrainerOptions options{.batch = 8, .epochs = 100, .patience = 3};
+    EXPECT_EQ(Session(communicator, learner, options).train().epochs.size(), 3u);
+  });
+}
+
+TEST(RunState, OfACheckpointIsRefusedWhereACountIsNegativeAndReadHoweverDeepItsBracketsAre) {
+  const auto text_of = [](const std::string& state) {
+    return R"({"kind":"tulle_nn","facts":{},"division":"","pipeline_bytes":0,"state":{)" + state + "}}";
+  };
+  EXPECT_NE(error_of([&] { run_from_json(text_of(R"("epoch":-1)"), {}, "file"); }).find("epoch is -1"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] { run_from_json(text_of(R"("epoch":3)"), {}, "file"); }).find("3 epochs are over"),
+            std::string::npos);
+  const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
+  EXPECT_EQ(run_from_json(text_of(R"("x":)" + deep), {}, "file").state.epoch, 0u);
+  EXPECT_NE(error_of([&] { run_from_json(text_of(R"("epoch":)" + deep), {}, "file"); }).find("epoch is array"),
+            std::string::npos);
+}
+
 TEST(Session, PatienceNeedsSamplesThatAreHeldOut) {
   run_threads(1, [](Communicator& communicator) {
     LinearLearner learner;

@@ -344,6 +344,10 @@ TEST(Classification, CountsAnswersAmongTheFiveLikeliestWhereNoGradientIsAskedFor
   EXPECT_EQ(loss.correct, 1);
   EXPECT_EQ(loss.top5_correct, 2);
   EXPECT_EQ(loss.count, 3);
+  const torch::Tensor all = torch::arange(7);
+  EXPECT_EQ(classification(torch::ones({7, 7}), all).top5_correct, 5);  // five of seven that are alike
+  EXPECT_EQ(classification(torch::full({7, 7}, std::nan("")), all).top5_correct, 0);
+  EXPECT_EQ(classification(torch::ones({2, 2}), all.slice(0, 0, 2)).top5_correct, 2);
 }
 
 TEST(Trainer, MeasuresTop5OnRanksAndWithAServer) {
@@ -426,18 +430,24 @@ TEST(Trainer, BuffersOfIntegersGoOnWithACheckpoint) {
 struct Masked : torch::nn::Module {
   Masked() {
     register_module("linear", linear);
-    register_buffer("mask", torch::ones({1}).expand({1'000'000}));
+    mask = register_buffer("mask", torch::ones({1}).expand({1'000'000}));
   }
   torch::nn::Linear linear{6, 2};
+  torch::Tensor mask;
 };
 
+// The module can be used once the buffer is what it should be: nothing of the refused trainer is left on it.
 TEST(Trainer, BuffersThatAreNotContiguousAreNamed) {
   run_threads(1, [](Communicator& communicator) {
-    const LossFunction loss = [](const Batch&) { return Loss{}; };
-    EXPECT_NE(error_of([&] {
-                Trainer(communicator, std::make_shared<Masked>(), loss, whole_numbers());
-              }).find("buffer mask is not contiguous"),
-              std::string::npos);
+    const auto module = std::make_shared<Masked>();
+    const LossFunction loss = [module](const Batch& batch) {
+      return regression(module->linear(batch.inputs), batch.targets);
+    };
+    EXPECT_NE(
+        error_of([&] { Trainer(communicator, module, loss, whole_numbers()); }).find("buffer mask is not contiguous"),
+        std::string::npos);
+    module->mask.set_data(module->mask.contiguous());
+    EXPECT_TRUE(std::isfinite(Trainer(communicator, module, loss, whole_numbers()).train().epochs[0].loss));
   });
 }
 

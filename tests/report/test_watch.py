@@ -71,6 +71,9 @@ class InAPipe(WatchCase):
         one = epoch("topk:1%", 1, 10, 1) + epoch("topk:1%", 2, 20, 2)
         self.assertEqual(self.watch(one, "--once").stdout,
                          "epoch 2  3 steps/s  100 kB/s  exposed 5 s  loss 0.5  accuracy 0.5000\n")
+        # A job that went on from a checkpoint writes the epoch again.
+        self.assertEqual(self.watch(one + epoch("topk:1%", 2, 21, 2.1), "--once").stdout,
+                         "epoch 2  2.86 steps/s  100 kB/s  exposed 500 ms  loss 0.5  accuracy 0.5000\n")
         # The second run takes longer and sends more than the first: no total falls.
         for second in ("dense", "topk:1%"):
             self.assertEqual(self.watch(epoch("topk:1%", 1, 10, 1) + epoch(second, 1, 20, 2), "--once").stdout,

@@ -23,7 +23,7 @@ class Sharding {
   /// The samples of `rank` in a step. Valid until another epoch is asked for. The first call of an epoch makes its
   /// permutation, which takes a few ns a sample.
   std::span<const std::uint32_t> batch(std::uint64_t epoch, std::uint64_t step, int rank);
-  /// The same of all ranks.
+  /// The samples of all ranks in a step, under the same terms.
   std::span<const std::uint32_t> batches(std::uint64_t epoch, std::uint64_t step);
 
  private:

@@ -73,7 +73,8 @@ torch::Tensor seeded_dropout(const torch::Tensor& values, double share, bool is_
 
 class Trainer {
  public:
-  /// Collective. `loss` runs the module. Weights and buffers that differ become those of rank 0. Parameters are
+  /// Collective. `loss` runs the module. Weights and buffers that differ become those of rank 0 (with a parameter
+  /// server workers whose buffers differ are refused when they train). Parameters are
   /// synchronized by their names, one that has several by the first; those that do not require a gradient are left
   /// alone. Throws bad_input for parameters that are not contiguous f32 on the CPU, for buffers that are not contiguous
   /// there, and for options that are out of bounds.
@@ -83,7 +84,8 @@ class Trainer {
   ~Trainer();
 
   /// To the end of the last epoch, or to where it is asked to stop. Collective. What torch throws comes out as
-  /// bad_input; where one rank fails, by whatever its data, loss or callbacks throw, all do, with its words.
+  /// bad_input; where one rank fails, by whatever its data, loss or callbacks throw, all do, with its words. With a
+  /// parameter server a worker that fails is lost and named, and the others go on.
   TrainResult train();
   /// On the held-out samples, which ranks divide. Collective.
   Evaluation evaluate();

@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/json_counts.hpp"
 #include "tulle/base/error.hpp"
 #include "tulle/base/positional_reader.hpp"
 
@@ -13,9 +14,6 @@ namespace tulle::cli {
 namespace {
 
 using nlohmann::json;
-
-// Not what a value contains: brackets may be nested so deeply that the stack does not hold the words for it.
-std::string shown(const json& value) { return value.is_structured() ? value.type_name() : value.dump(); }
 
 // json would cut a fraction off, and a number that is too large to something else.
 int count_from(const json& value) {

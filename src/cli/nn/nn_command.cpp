@@ -138,7 +138,12 @@ NnRun train_once(Communicator& world, const NnFlags& flags, const std::shared_pt
   if (flags.trace_path && communicator.rank() == 0) {
     options.on_trace = [&](gradient::TrainingTrace trace) { write_trace(flags, run, std::move(trace)); };
   }
-  run.result = nn::train(communicator, flags.network, data, options);
+  try {
+    run.result = nn::train(communicator, flags.network, data, options);
+  } catch (const Error& error) {  // maybe before the training began, of which others would not hear
+    break_communicator(communicator, error);
+    throw;
+  }
   return run;
 }
 
@@ -211,10 +216,14 @@ int train_rank(Communicator communicator, const NnFlags& flags, SharedData& shar
     if (flags.recipes.size() > 1 && flags.train.server.servers == 0) rehearse(communicator, flags, recipe);
   }
   int failed = 0;
-  if (flags.recipes.size() == 1) {
-    runs.push_back(train_once(communicator, flags, data, flags.recipes[0], json));
-  } else {
+  // With a parameter server workers may be lost while the others go on, so that ranks cannot vote on what failed.
+  if (flags.recipes.size() > 1 && flags.train.server.servers == 0) {
     failed = train_all(communicator, flags, data, json, runs);
+  } else {
+    for (const NamedRecipe& recipe : flags.recipes) {
+      runs.push_back(train_once(communicator, flags, data, recipe, json));
+      if (runs.back().result.was_stopped) break;
+    }
   }
   if (communicator.rank() == 0 && !runs.empty()) finish_runs(flags, runs);
   if (failed > 0) return 1;

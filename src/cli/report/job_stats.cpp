@@ -63,11 +63,13 @@ std::optional<StepStats> parse_step_stats(std::string_view text) {
   return stats;
 }
 
-// Another recipe, or an epoch that was there before, is that of a new run, and so is a total that fell.
+// Another recipe, a first epoch, or less time than before, is that of a new run. A job that goes on from a checkpoint
+// writes the epoch again that was under way.
 void JobStats::take_difference(StepStats& stats) {
   const StepStats now = stats;
-  const bool was_there = stats.step && totals_.step && *stats.step <= *totals_.step;
-  if (stats.label != totals_.label || was_there) totals_ = {};
+  const bool is_first = stats.step.value_or(0) <= 1;
+  const bool has_fallen = stats.seconds && totals_.seconds && *stats.seconds < *totals_.seconds;
+  if (stats.label != totals_.label || is_first || has_fallen) totals_ = {};
   for (const auto field : {&StepStats::seconds, &StepStats::bytes, &StepStats::steps, &StepStats::exposed_seconds}) {
     const double before = (totals_.*field).value_or(0);
     if (stats.*field && *(stats.*field) >= before) *(stats.*field) -= before;

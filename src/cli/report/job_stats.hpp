@@ -46,7 +46,8 @@ class JobStats {
   std::uint64_t steps() const { return steps_; }
   double bytes() const { return bytes_; }
   /// Unset where lines do not say how long steps took.
-  std::optional<double> steps_per_second() const;  ///< or epochs, where lines do not say how many steps they have
+  /// Of epochs where lines do not say how many steps they have.
+  std::optional<double> steps_per_second() const;
   std::optional<double> bytes_per_second() const;
   /// By the sum over the window; unset where lines have no times of ranks.
   std::optional<SlowestRank> slowest_rank() const;

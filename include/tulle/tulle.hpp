@@ -8,6 +8,7 @@
 #include "tulle/comm/communicator.hpp"                 // IWYU pragma: export
 #include "tulle/comm/control.hpp"                      // IWYU pragma: export
 #include "tulle/comm/datagram.hpp"                     // IWYU pragma: export
+#include "tulle/comm/settings.hpp"                     // IWYU pragma: export
 #include "tulle/comm/sim.hpp"                          // IWYU pragma: export
 #include "tulle/comm/tcp.hpp"                          // IWYU pragma: export
 #include "tulle/comm/threads.hpp"                      // IWYU pragma: export

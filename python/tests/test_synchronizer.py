@@ -134,7 +134,7 @@ def test_a_step_that_is_refused_has_started_nothing():
 
 def test_ranks_that_differ_are_told_where():
     def function(comm):
-        with pytest.raises(tulle.MismatchError, match="parameter w of 4 values.*parameter w of 5 values"):
+        with pytest.raises(tulle.MismatchError, match="parameter 0 is w of 4 values.*w of 5 values"):
             tulle.Synchronizer({"w": 4 + comm.rank}, comm=comm)
 
     tulle.threads(2, function)

@@ -7,8 +7,7 @@
 
 namespace tulle::gradient {
 
-/// Ends where all ranks gave the same; else throws mismatch on all of them, naming the first that differs. What it is
-/// given must outlive the task. One round of two numbers; lists travel only where they differ.
+/// require_same_settings() of all that is registered. What it is given must outlive the task.
 Task<> agree(Communicator& communicator, std::span<const Parameter> parameters, const Recipe& recipe,
              const SynchronizerOptions& options);
 

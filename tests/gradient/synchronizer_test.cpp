@@ -633,8 +633,8 @@ TEST(Registration, NamesTheFirstParameterThatDiffers) {
     co_await making;
   };
   for (const std::exception_ptr& error : world.try_run(program)) {
-    EXPECT_NE(message_of(error).find(
-                  "rank 0 has parameter second of 20 values, hidden, 0 rows, rank 2 has parameter second of 21"),
+    EXPECT_NE(message_of(error).find("parameter 1 is second of 20 values, hidden, 0 rows on ranks 0, 1, "
+                                     "is second of 21 values, hidden, 0 rows on rank 2"),
               std::string::npos)
         << message_of(error);
   }

@@ -116,7 +116,16 @@ bool Pipeline::can_join_selections() const {
 
 bool Pipeline::can_join() const {
   if (common_.recipe.exchange == Exchange::none) return false;
-  return is_always_dense() || common_.recipe.adaptive || can_join_selections();
+  if (is_always_dense()) return carries_values(dense_codec().coding);
+  return common_.recipe.adaptive || can_join_selections();
+}
+
+// A recipe that sends everything codes as it says. Small parameters, steps of a warm-up, and layers that are sent whole
+// because that is faster are exact.
+ValueCodec Pipeline::dense_codec() const {
+  const Recipe& recipe = common_.recipe;
+  const bool is_coded = recipe.exchange == Exchange::sum && recipe.selector == "none" && !is_small();
+  return is_coded ? recipe.values : ValueCodec{};
 }
 
 bool Pipeline::travels_together(Route route) const {
@@ -221,16 +230,15 @@ CallOptions Pipeline::call_options() const {
           .reproducible = common_.options.reproducible};
 }
 
-// Small parameters and steps of a warm-up are exact. A recipe that sends everything codes as it says. Exchanges of a
-// step share the links, where a ring, whose segments are passed on at once, leaves fewer gaps than rows that the model
-// has as equals; and a named row explores nothing.
+// Exchanges of a step share the links, where a ring, whose segments are passed on at once, leaves fewer gaps than rows
+// that the model has as equals; and a named row explores nothing.
 CallOptions Pipeline::dense_options() const {
   const Recipe& recipe = common_.recipe;
   CallOptions options = call_options();
   options.density = 1;
   options.teams = 1;
   if (!is_dense_row(recipe.row)) options.algorithm = kAutoDense;
-  if (recipe.exchange != Exchange::sum || recipe.selector != "none") options.value_coding = {};
+  options.value_coding = dense_codec();
   const bool is_choice = options.algorithm == kAuto || options.algorithm == kAutoDense;
   const bool is_apart = !is_together_ && route_ == Route::dense;
   if (is_choice && is_apart && options.value_coding.coding == ValueCoding::raw &&

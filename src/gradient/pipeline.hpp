@@ -100,6 +100,8 @@ class Pipeline {
   bool is_fused() const { return group_ != nullptr; }
   /// Whether it travels whole in every step.
   bool is_always_dense() const;
+  /// What its values travel as in steps in which it travels whole.
+  ValueCodec dense_codec() const;
   /// Whether there are steps in which it can travel with others.
   bool can_join() const;
   /// From now on it travels with others, in steps in which it can. REQUIRES: can_join(); nothing was started yet.

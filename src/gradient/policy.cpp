@@ -140,6 +140,8 @@ PlanRow Pipeline::plan() const {
   } else if (is_small()) {
     row.reason = fmt::format("its role is {}", to_string(parameter_.role));
   } else if (is_always_dense()) {
+    const ValueCoding coding = dense_codec().coding;
+    if (coding != ValueCoding::raw) row.how = tulle::to_string(coding);
     row.reason = "the recipe sends everything";
   } else if (decision_.is_whole) {
     row.reason = fmt::format("adaptive: {:.3g} ms, by the recipe {:.3g} ms", 1e3 * decision_.seconds.whole,

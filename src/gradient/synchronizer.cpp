@@ -40,19 +40,21 @@ std::span<const float> widened(std::span<const V> values, PoolVector<float>& mem
 
 }  // namespace
 
-// Those that always travel whole have groups of their own, so that a group makes one sum. Where each may travel whole
-// at times they are packed as if all did.
+// Those that always travel whole have groups of their own, so that a group makes one sum; exact ones and coded ones do
+// not share it. Where each may travel whole at times they are packed as if all did.
 void Synchronizer::State::fuse() {
   const auto is_small = [&](const Pipeline& pipeline) {
     return pipeline.can_join() && pipeline.parameter().size < common.options.fuse_below;
   };
-  std::vector<Pipeline*> whole, others;
+  std::vector<Pipeline*> exact, coded, others;
   for (const auto& pipeline : pipelines) {
     if (!is_small(*pipeline)) continue;
     const bool is_whole = common.recipe.adaptive || pipeline->is_always_dense();
-    (is_whole ? whole : others).push_back(pipeline.get());
+    const bool is_exact = pipeline->dense_codec().coding == ValueCoding::raw;
+    (!is_whole ? others : is_exact ? exact : coded).push_back(pipeline.get());
   }
-  pack(whole);
+  pack(exact);
+  pack(coded);
   pack(others);
 }
 

@@ -109,7 +109,7 @@ struct Update {
 struct PlanRow {
   std::string parameter;
   std::uint64_t size = 0;
-  std::string how;       ///< dense, nowhere, a selector's or a row's name, or the value coding of what is gathered
+  std::string how;       ///< dense, nowhere, a selector's or a row's name, or the value coding where all values travel
   double density = 1;    ///< of what a rank sends
   std::string together;  ///< the first member of the group that it travels with; empty: it travels by itself
   std::string reason;

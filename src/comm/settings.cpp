@@ -36,16 +36,16 @@ std::optional<std::string> text_in(const std::vector<Setting>& list, std::string
   return found == list.end() ? std::nullopt : std::optional(found->text);
 }
 
-Error difference_error(const PoolVector<Buffer>& packed) {
+Error difference_error(const PoolVector<Buffer>& packed, const DifferenceWords& words) {
   std::vector<std::vector<Setting>> lists;
   for (const Buffer& lines : packed) lists.push_back(settings_of(text_of(lines)));
   const std::optional<SettingDifference> difference = first_difference(lists);
   return Error(ErrorKind::mismatch,
-               fmt::format("ranks have different settings: {}; give all ranks the same",
-                           difference ? describe_by_rank(*difference) : "one has a setting twice"));
+               fmt::format("{}: {}; {}", words.problem,
+                           difference ? describe_by_rank(*difference) : "one has a setting twice", words.remedy));
 }
 
-Task<> run_comparison(Operation& operation, std::string lines, std::uint32_t checksum,
+Task<> run_comparison(Operation& operation, std::string lines, std::uint32_t checksum, DifferenceWords words,
                       std::shared_ptr<std::optional<std::optional<Error>>> result) {
   *result = std::optional<Error>();
   Task<PoolVector<Buffer>> gathering =
@@ -57,7 +57,7 @@ Task<> run_comparison(Operation& operation, std::string lines, std::uint32_t che
   for (int distance = 1; distance < operation.size(); distance *= 2) ++rounds;
   Task<PoolVector<Buffer>> gathering_lists = gather_bytes(operation, buffer_of(lines), rounds);
   const PoolVector<Buffer> lists = co_await gathering_lists;
-  result->emplace(difference_error(lists));
+  result->emplace(difference_error(lists, words));
 }
 
 }  // namespace
@@ -121,19 +121,21 @@ std::string describe_by_rank(const SettingDifference& difference) {
   return words;
 }
 
-Request<void> irequire_same_settings(Communicator& communicator, std::span<const Setting> settings) {
+Request<void> irequire_same_settings(Communicator& communicator, std::span<const Setting> settings,
+                                     const DifferenceWords& words) {
   OperationSettings its_own;
   its_own.signature.kind = OperationKind::gather_bytes;
   its_own.signature.options_hash = kDetail;
   auto result = std::make_shared<std::optional<std::optional<Error>>>();
   auto operation = communicator.start(its_own, [&](Operation& started) {
-    return run_comparison(started, lines_of(settings), checksum_of(settings), result);
+    return run_comparison(started, lines_of(settings), checksum_of(settings), words, result);
   });
   return {communicator.engine(), std::move(operation), std::move(result)};
 }
 
-void require_same_settings(Communicator& communicator, std::span<const Setting> settings) {
-  irequire_same_settings(communicator, settings).wait();
+void require_same_settings(Communicator& communicator, std::span<const Setting> settings,
+                           const DifferenceWords& words) {
+  irequire_same_settings(communicator, settings, words).wait();
 }
 
 }  // namespace tulle

@@ -17,6 +17,7 @@ std::vector<Setting> settings_of(const SynchronizerOptions& options) {
           {"boundaries", text(static_cast<int>(options.boundaries))},
           {"reproducible", text(options.reproducible)},
           {"replica_check_every", text(options.replica_check_every)},
+          {"weights_check_every", text(options.weights_check_every)},
           {"residual_norms", text(options.residual_norms)},
           {"undo", text(options.undo)},
           {"phantoms", text(options.phantoms)}};

@@ -75,9 +75,10 @@ Task<> Synchronizer::State::abandon() {
     Task<> abandoning = pipeline->abandon();
     co_await abandoning;
   }
-  Task<> deciding = decisions->abandon(), checking = outlast(replica_check);
+  Task<> deciding = decisions->abandon(), checking = outlast(replica_check), comparing = outlast(weights_check);
   co_await deciding;
   co_await checking;
+  co_await comparing;
 }
 
 void Synchronizer::State::roll_back(std::uint64_t completed_steps) {

@@ -13,6 +13,7 @@
 #include "gradient/synchronizer_state.hpp"
 #include "tulle/base/error.hpp"
 #include "tulle/comm/control.hpp"
+#include "tulle/comm/settings.hpp"
 
 namespace tulle::gradient {
 namespace {
@@ -194,6 +195,7 @@ Task<bool> Synchronizer::await_finish_into(ParameterId parameter, std::span<floa
 }
 
 Task<> Synchronizer::State::check_replicas() {
+  if (weights_check.valid() && weights_check_step < steps) co_await weights_check;
   if (!replica_check.valid() || replica_check_step >= steps) co_return;
   const std::vector<double> largest = co_await replica_check;
   compare_replicas(largest);
@@ -226,6 +228,30 @@ void Synchronizer::State::compare_replicas(std::span<const double> largest) {
                             "{} steps",
                             parameters[i].name, replica_check_step - 1));
   }
+}
+
+bool Synchronizer::wants_weights() const {
+  const std::uint64_t every = state_->common.options.weights_check_every;
+  return every > 0 && state_->steps % every == 0;
+}
+
+void Synchronizer::compare_weights(std::span<const std::uint64_t> hashes) { state_->start_weights_check(hashes); }
+
+void Synchronizer::State::start_weights_check(std::span<const std::uint64_t> hashes) {
+  if (hashes.size() != parameters.size()) {
+    throw Error(ErrorKind::bad_input,
+                fmt::format("{} hashes of weights for {} parameters", hashes.size(), parameters.size()));
+  }
+  std::vector<Setting> settings;
+  for (std::size_t i = 0; i < hashes.size(); ++i)
+    settings.push_back({parameters[i].name, fmt::format("{:x}", hashes[i])});
+  weights_check = irequire_same_settings(
+      control, settings,
+      {.problem = fmt::format("replicas differ: after {} steps the hash of the weights of a parameter is not the same "
+                              "on all ranks",
+                              steps),
+       .remedy = "let nothing but updates change weights, and start all ranks from the same ones"});
+  weights_check_step = steps;
 }
 
 std::string Synchronizer::report() { return run_task(state_->communicator, await_report()); }

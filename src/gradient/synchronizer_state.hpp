@@ -75,6 +75,8 @@ struct Synchronizer::State {
   Totals totals;
   Request<std::vector<double>> replica_check;
   std::uint64_t replica_check_step = 0;
+  Request<void> weights_check;
+  std::uint64_t weights_check_step = 0;
 
   std::uint64_t completed = 0;              ///< steps
   std::size_t finished = 0;                 ///< parameters of the step that is not completed
@@ -97,10 +99,11 @@ struct Synchronizer::State {
 
   void start(ParameterId parameter, const Given& given);
   void note_started(ParameterId parameter);
-  /// What every finish() does before it waits: a check of replicas that is due.
+  /// What every finish() does before it waits: the checks of replicas and weights that are due.
   Task<> check_replicas();
   double whole_step_seconds() const;
   void start_replica_check();
+  void start_weights_check(std::span<const std::uint64_t> hashes);
   void compare_replicas(std::span<const double> largest);
 };
 

@@ -542,6 +542,51 @@ TEST(Replicas, ThatAreEqualPassTheCheckInAnyOrder) {
   }
 }
 
+// Steps of "dense" on three ranks, with weights that are their hash, until one throws: the step, and what it says.
+std::pair<std::uint64_t, std::string> first_told(std::function<std::uint64_t(int rank, std::uint64_t step)> hash) {
+  std::vector<std::pair<std::uint64_t, std::string>> told(3, {99, ""});
+  run_threads(3, [&](Communicator& communicator) {
+    Synchronizer synchronizer = Synchronizer::make(communicator, {{"first", 3}, {"second", 2}}, parse_recipe("dense"),
+                                                   {.weights_check_every = 2});
+    Values first(3), second(2);
+    const std::span<float> gradients[] = {first, second};
+    for (std::uint64_t step = 0; step < 6; ++step) {
+      if (synchronizer.wants_weights()) {
+        const std::uint64_t hashes[] = {7, hash(communicator.rank(), step)};
+        synchronizer.compare_weights(hashes);
+      }
+      const std::exception_ptr error = failure_of([&] { synchronizer.step(gradients); });
+      if (!error) continue;
+      told[static_cast<std::size_t>(communicator.rank())] = {step, message_of(error)};
+      break;
+    }
+    barrier(communicator);  // it stays usable
+  });
+  EXPECT_EQ(told[1], told[0]);
+  EXPECT_EQ(told[2], told[0]);
+  return told[0];
+}
+
+TEST(Weights, that_differ_are_told_by_name_and_rank_in_the_step_that_compares_them) {
+  const auto [at_once, text] = first_told([](int rank, std::uint64_t) { return rank == 2 ? 5 : 4; });
+  EXPECT_EQ(at_once, 0u);
+  EXPECT_NE(text.find("second is 4 on ranks 0, 1, is 5 on rank 2"), text.npos) << text;
+  EXPECT_EQ(first_told([](int rank, std::uint64_t step) { return step >= 3 && rank == 0 ? 5 : 4; }).first, 4u);
+}
+
+TEST(Weights, that_are_alike_pass) {
+  EXPECT_EQ(first_told([](int, std::uint64_t step) { return ~step; }).second, "");
+}
+
+TEST(Weights, are_refused_where_a_parameter_has_no_hash) {
+  run_threads(1, [](Communicator& communicator) {
+    Synchronizer synchronizer = Synchronizer::make(communicator, {{"w", 3}}, parse_recipe("dense"));
+    EXPECT_FALSE(synchronizer.wants_weights());
+    const std::exception_ptr error = failure_of([&] { synchronizer.compare_weights({}); });
+    EXPECT_EQ(message_of(error), "0 hashes of weights for 1 parameters");
+  });
+}
+
 TEST(Plan, SaysHowEachParameterTravelsAndWhy) {
   Training training = integers("redsync:1%|dense_below:100|search_from:2000", 2, 1);
   const std::vector<PlanRow> plan = train(training).plans[1];

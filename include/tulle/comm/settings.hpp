@@ -19,12 +19,20 @@ struct Setting {
   friend bool operator==(const Setting&, const Setting&) = default;
 };
 
+/// How an error about a difference begins, and what it says is to be done.
+struct DifferenceWords {
+  std::string problem = "ranks have different settings";
+  std::string remedy = "give all ranks the same";
+};
+
 /// Ends when all ranks have called it with the same settings, in any order. Where they differ, all ranks throw the same
 /// mismatch, which names the first setting that differs, its values and the ranks that have each of them; a rank may
 /// also lack it. The communicator stays usable. Collective: one gather of 4 bytes a rank, and one of the lists where
 /// they differ.
-void require_same_settings(Communicator& communicator, std::span<const Setting> settings);
-Request<void> irequire_same_settings(Communicator& communicator, std::span<const Setting> settings);
+void require_same_settings(Communicator& communicator, std::span<const Setting> settings,
+                           const DifferenceWords& words = {});
+Request<void> irequire_same_settings(Communicator& communicator, std::span<const Setting> settings,
+                                     const DifferenceWords& words = {});
 
 }  // namespace tulle
 #pragma GCC visibility pop

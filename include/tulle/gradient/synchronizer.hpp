@@ -83,6 +83,8 @@ struct SynchronizerOptions {
   /// Every so many steps (2 at least) ranks compare a checksum of the updates that they were given; 0: never. Where
   /// they differ all throw mismatch naming the first parameter, from a finish() of the step after.
   std::uint64_t replica_check_every = 0;
+  /// Every so many steps, from the first on, a trainer shall give a hash of its weights to compare_weights(); 0: never.
+  std::uint64_t weights_check_every = 0;
   bool residual_norms = false;  ///< ParameterStats::residual_norm: one more pass over each accumulator
   double deadline_seconds = 0;  ///< of each exchange; 0: the communicator's default
   /// Keeps what was there before each of the last two steps, so that move_to() can undo them: one more pass over what a
@@ -216,6 +218,16 @@ class Synchronizer {
   /// a parameter without a gradient: it is skipped and its update dropped.
   void step(std::span<const std::span<float>> gradients);
   Task<> await_step(std::span<const std::span<float>> gradients);
+
+  /// Whether the step that is ended next is one of every `weights_check_every`.
+  bool wants_weights() const;
+  /// Compares the weights of all ranks by a hash of each parameter's, in the order of registration. The trainer chooses
+  /// the hash, such as crc32c(), and may compute it where the weights live. Starts a message of 4 bytes a rank and
+  /// returns at once. Where hashes differ, the first finish() after the next end_step() throws on all ranks a mismatch
+  /// that names a parameter and the ranks with each hash; the communicator stays usable. Throws bad_input where the
+  /// number of hashes is not that of the parameters. REQUIRES: called on all ranks in the same step, once every update
+  /// of the step before was applied to the weights and none of this step.
+  void compare_weights(std::span<const std::uint64_t> hashes);
 
   /// Counts a local step. True where an exchange is due: after every `recipe().every` of them. Trainers with local
   /// steps then start() with Δ = θ_before − θ_now and set θ to θ_before − update.

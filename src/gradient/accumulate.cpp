@@ -14,6 +14,19 @@ constexpr std::uint32_t kMagnitudeBits = 0x7fffffff, kInfinityBits = 0x7f800000;
 
 bool is_finite(float value) { return (std::bit_cast<std::uint32_t>(value) & kMagnitudeBits) < kInfinityBits; }
 
+// The topmost bit is set where the value is not finite: marks of many values are combined by |, without a branch.
+std::uint32_t mark_of(float value) {
+  constexpr std::uint32_t kTopmostBit = 0x80000000;
+  return (std::bit_cast<std::uint32_t>(value) & kMagnitudeBits) + (kTopmostBit - kInfinityBits);
+}
+bool all_finite(std::uint32_t marks) { return marks >> 31 == 0; }
+
+std::uint32_t marks_of(const float* values, std::size_t count) {
+  std::uint32_t marks = 0;
+  for (std::size_t i = 0; i < count; ++i) marks |= mark_of(values[i]);
+  return marks;
+}
+
 // So many partial sums are added in the same order everywhere, whatever the width of vectors.
 constexpr std::size_t kLanes = 16, kTile = 4096;
 
@@ -32,10 +45,11 @@ void for_each_pair(const AnyStream& stream, Visit visit) {
 
 // Loops are written once for each way in which they differ inside, so that each becomes plain vector code.
 template <bool kWeights, bool kMomentum, bool kEmpty>
-void accumulate_loop(const Accumulation& how, const float* gradient, const float* weights, float* velocity,
+bool accumulate_loop(const Accumulation& how, const float* gradient, const float* weights, float* velocity,
                      float* accumulator, std::size_t count) {
   const float factor = how.factor, weight_decay = how.weight_decay, momentum = how.momentum, decay = how.decay;
   const float again = how.nesterov ? 1.0f : 0.0f;
+  std::uint32_t marks = 0;
   for (std::size_t i = 0; i < count; ++i) {
     float g = factor * gradient[i];
     if constexpr (kWeights) g += weight_decay * weights[i];
@@ -45,15 +59,17 @@ void accumulate_loop(const Accumulation& how, const float* gradient, const float
       added = velocity[i] + again * g;
     }
     accumulator[i] = kEmpty ? added : decay * accumulator[i] + added;
+    marks |= mark_of(accumulator[i]);
   }
+  return all_finite(marks);
 }
 
 template <bool kWeights, bool kMomentum>
-void accumulate_loops(const Accumulation& how, const float* gradient, const float* weights, float* velocity,
+bool accumulate_loops(const Accumulation& how, const float* gradient, const float* weights, float* velocity,
                       float* accumulator, std::size_t count) {
   const auto loop =
       how.starts_empty ? accumulate_loop<kWeights, kMomentum, true> : accumulate_loop<kWeights, kMomentum, false>;
-  loop(how, gradient, weights, velocity, accumulator, count);
+  return loop(how, gradient, weights, velocity, accumulator, count);
 }
 
 AnyStream with_values(const AnyStream& stream, Buffer values) {
@@ -112,16 +128,29 @@ Inspection inspect_tiles(std::span<const float> gradient, Visit visit) {
   return {sum, static_cast<std::uint64_t>(found - gradient.begin())};
 }
 
-// Calls make(i) for every value of `out`, in order.
+// Calls make(i) for every value of `out`, in order. Gives whether all are finite.
 template <class Make>
-void write_each(std::span<float> out, const ArrayWriter& writer, Make make) {
+bool write_each(std::span<float> out, const ArrayWriter& writer, Make make) {
   float tile[kTile];
+  std::uint32_t marks = 0;
   for (std::size_t first = 0; first < out.size(); first += kTile) {
     const std::size_t count = std::min(kTile, out.size() - first);
     float* const to = writer.is_past_cache() ? tile : &out[first];
     for (std::size_t i = 0; i < count; ++i) to[i] = make(first + i);
+    marks |= marks_of(to, count);
     writer.copy(to, &out[first], count);
   }
+  return all_finite(marks);
+}
+
+bool write_copy(std::span<const float> from, std::span<float> out, const ArrayWriter& writer) {
+  std::uint32_t marks = 0;
+  for (std::size_t first = 0; first < out.size(); first += kTile) {
+    const std::size_t count = std::min(kTile, out.size() - first);
+    marks |= marks_of(&from[first], count);
+    writer.copy(&from[first], &out[first], count);
+  }
+  return all_finite(marks);
 }
 
 // Multiplying is faster than dividing, and the same where the divisor is a power of two.
@@ -137,15 +166,15 @@ auto with_division(float divisor, Work work) {
   return work([divisor](float value) { return value / divisor; });
 }
 
-void step_with_momentum(const Recipe& recipe, const AnyStream& sum, float divisor, std::span<float> momentum,
+bool step_with_momentum(const Recipe& recipe, const AnyStream& sum, float divisor, std::span<float> momentum,
                         std::span<float> out, const ArrayWriter& writer) {
   const auto rate = static_cast<float>(recipe.outer_rate), mu = static_cast<float>(recipe.outer_momentum);
   const float share = recipe.outer == OuterStep::nesterov ? 1.0f : 0.0f;
   const float past = recipe.outer == OuterStep::nesterov ? mu : 1.0f;
   const AnyStream dense = to_dense(sum, Op::sum());
   const float* const values = dense.values_buffer().as<float>().data();
-  with_division(divisor, [&](auto divide) {
-    write_each(out, writer, [=, memory = momentum.data()](std::size_t i) {
+  return with_division(divisor, [&](auto divide) {
+    return write_each(out, writer, [=, memory = momentum.data()](std::size_t i) {
       const float update = divide(values[i]);
       memory[i] = mu * memory[i] + update;
       return rate * (share * update + past * memory[i]);
@@ -155,13 +184,18 @@ void step_with_momentum(const Recipe& recipe, const AnyStream& sum, float diviso
 
 // Writes function(value) for each value of the stream, and zeros where it has none.
 template <class Function>
-void write_mapped(const AnyStream& stream, std::span<float> out, const ArrayWriter& writer, Function function) {
+bool write_mapped(const AnyStream& stream, std::span<float> out, const ArrayWriter& writer, Function function) {
   if (stream.is_dense()) {
     const float* const values = stream.values_buffer().as<float>().data();
     return write_each(out, writer, [=](std::size_t i) { return function(values[i]); });
   }
   std::ranges::fill(out, 0.0f);
-  for_each_pair(stream, [&](std::uint64_t index, float value) { out[index] = function(value); });
+  std::uint32_t marks = 0;
+  for_each_pair(stream, [&](std::uint64_t index, float value) {
+    out[index] = function(value);
+    marks |= mark_of(out[index]);
+  });
+  return all_finite(marks);
 }
 
 }  // namespace
@@ -170,23 +204,27 @@ Inspection inspect(std::span<const float> gradient) {
   return inspect_tiles(gradient, [](std::size_t, std::span<const float>) {});
 }
 
-Inspection inspect_and_copy(std::span<const float> gradient, std::span<float> copy, const ArrayWriter& writer) {
+Inspection inspect_and_copy(std::span<const float> gradient, std::span<float> copy, const ArrayWriter& writer,
+                            float factor) {
   assert(copy.size() == gradient.size());
   return inspect_tiles(gradient, [&](std::size_t first, std::span<const float> tile) {
-    writer.copy(tile.data(), &copy[first], tile.size());
+    if (factor == 1) return writer.copy(tile.data(), &copy[first], tile.size());
+    float scaled[kTile];
+    for (std::size_t i = 0; i < tile.size(); ++i) scaled[i] = factor * tile[i];
+    writer.copy(scaled, &copy[first], tile.size());
   });
 }
 
-void accumulate(const Accumulation& how, std::span<const float> gradient, std::span<const float> weights,
+bool accumulate(const Accumulation& how, std::span<const float> gradient, std::span<const float> weights,
                 std::span<float> velocity, std::span<float> accumulator) {
   const bool has_weights = how.weight_decay != 0, has_momentum = how.momentum != 0;
   assert(accumulator.size() == gradient.size());
   assert(!has_weights || weights.size() == gradient.size());
   assert(!has_momentum || velocity.size() == gradient.size());
-  if (how.is_copy()) return ArrayWriter(gradient.size()).copy(gradient.data(), accumulator.data(), gradient.size());
+  if (how.is_copy()) return write_copy(gradient, accumulator, ArrayWriter(gradient.size()));
   const auto loops = has_weights ? (has_momentum ? accumulate_loops<true, true> : accumulate_loops<true, false>)
                                  : (has_momentum ? accumulate_loops<false, true> : accumulate_loops<false, false>);
-  loops(how, gradient.data(), weights.data(), velocity.data(), accumulator.data(), gradient.size());
+  return loops(how, gradient.data(), weights.data(), velocity.data(), accumulator.data(), gradient.size());
 }
 
 void clear_at(std::span<float> values, const AnyStream& indices) {
@@ -209,15 +247,31 @@ void subtract(std::span<float> values, const AnyStream& stream) {
   subtract_array(values.data(), stream.values_buffer().as<float>());
 }
 
-void write_dense(const AnyStream& stream, float divisor, std::span<float> out, const ArrayWriter& writer) {
-  if (stream.is_dense() && divisor == 1) {
-    return writer.copy(stream.values_buffer().as<float>().data(), out.data(), out.size());
-  }
-  with_division(divisor, [&](auto divide) { write_mapped(stream, out, writer, divide); });
+void scale(std::span<float> values, float factor) {
+  for (float& value : values) value *= factor;
+}
+
+AnyStream scaled(const AnyStream& stream, float factor, float bound) {
+  return mapped(stream, [=](float value) { return factor * std::clamp(value, -bound, bound); });
+}
+
+void put_back_excess(std::span<float> values, const AnyStream& taken, float bound) {
+  for_each_pair(taken,
+                [&](std::uint64_t index, float value) { values[index] = value - std::clamp(value, -bound, bound); });
+}
+
+bool write_dense(const AnyStream& stream, float divisor, std::span<float> out, const ArrayWriter& writer) {
+  if (stream.is_dense() && divisor == 1) return write_copy(stream.values_buffer().as<float>(), out, writer);
+  return with_division(divisor, [&](auto divide) { return write_mapped(stream, out, writer, divide); });
 }
 
 bool has_non_finite(const AnyStream& stream) {
-  return !std::ranges::all_of(stream.values_buffer().as<float>(), is_finite);
+  const std::span<const float> values = stream.values_buffer().as<float>();
+  return !all_finite(marks_of(values.data(), values.size()));
+}
+
+std::uint64_t count_nonzero(std::span<const float> values) {
+  return values.size() - static_cast<std::uint64_t>(std::ranges::count(values, 0.0f));
 }
 
 AnyStream outer_step(const Recipe& recipe, const AnyStream& sum, float divisor, std::span<float> momentum) {
@@ -230,14 +284,15 @@ AnyStream outer_step(const Recipe& recipe, const AnyStream& sum, float divisor, 
   return AnyStream::dense(ValueType::f32, sum.dimension(), sum.range(), std::move(values));
 }
 
-void outer_step_into(const Recipe& recipe, const AnyStream& sum, float divisor, std::span<float> momentum,
+bool outer_step_into(const Recipe& recipe, const AnyStream& sum, float divisor, std::span<float> momentum,
                      std::span<float> out, const ArrayWriter& writer) {
   const auto rate = static_cast<float>(recipe.outer_rate);
   const bool is_mean = recipe.outer == OuterStep::none || (recipe.outer == OuterStep::sgd && rate == 1);
   if (is_mean) return write_dense(sum, divisor, out, writer);
   if (recipe.outer != OuterStep::sgd) return step_with_momentum(recipe, sum, divisor, momentum, out, writer);
-  with_division(
-      divisor, [&](auto divide) { write_mapped(sum, out, writer, [=](float value) { return rate * divide(value); }); });
+  return with_division(divisor, [&](auto divide) {
+    return write_mapped(sum, out, writer, [=](float value) { return rate * divide(value); });
+  });
 }
 
 }  // namespace tulle::gradient

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/timed.hpp"
@@ -69,6 +70,7 @@ Task<Update> Pipeline::finish() {
   // What a rank that is alone sent may still be its accumulator.
   const auto step_out = [&] { return outer_step(common_.recipe, delivery.sum, delivery.divisor, outer_).to_owned(); };
   update.stream = timed(stats_.apply_seconds, step_out);
+  if (has_non_finite(update.stream)) refuse_update(update.stream);
   co_return update;
 }
 
@@ -79,10 +81,32 @@ Task<bool> Pipeline::finish_into(std::span<float> out) {
   const auto write = [&] {
     const ArrayWriter writer(common_.values);
     if (delivery.is_skipped) return write_dense(delivery.sum, 1, out, writer);
-    outer_step_into(common_.recipe, delivery.sum, delivery.divisor, outer_, out, writer);
+    return outer_step_into(common_.recipe, delivery.sum, delivery.divisor, outer_, out, writer);
   };
-  timed(stats_.apply_seconds, write);
+  if (!timed(stats_.apply_seconds, write)) refuse_update(whole(out));
   co_return !delivery.is_skipped;
+}
+
+// All ranks were given the same and refuse it alike.
+void Pipeline::refuse_update(const AnyStream& update) {
+  const std::span<const float> values = update.values_buffer().as<float>();
+  const auto is_beyond = [](float value) { return !std::isfinite(value); };
+  const auto place = static_cast<std::size_t>(std::ranges::find_if(values, is_beyond) - values.begin());
+  refuse_together(
+      fmt::format("{}: the update is {} at index {}, in step {}: {} outgrew f32; lower the learning rate or "
+                  "clip the gradients",
+                  parameter_.name, values[place], update.is_dense() ? place : update.index_at(place), stats_.step,
+                  outer_.empty() ? "a sum over ranks" : "a sum over ranks or the outer momentum"));
+}
+
+// A sum of selections may be dense in form. Then it delivers the values that are not zero; of a phantom no more than
+// ranks took.
+std::uint64_t Pipeline::delivered_values(const AnyStream& sum) const {
+  const bool selects = route_ == Route::selected || route_ == Route::accumulator ||
+                       (route_ == Route::gathered && common_.recipe.selector != "none");
+  if (!selects || !sum.is_dense()) return sum.nnz();
+  const std::uint64_t most = stats_.taken * static_cast<std::uint64_t>(common_.ranks);
+  return sum.is_phantom() ? std::min(sum.nnz(), most) : count_nonzero(sum.values_buffer().as<float>());
 }
 
 // An exchange that failed, or a step that is void: what was taken out comes back.
@@ -105,7 +129,7 @@ Delivery Pipeline::deliver() {
     is_void_ = true;
     return void_delivery();
   }
-  stats_.delivered = delivery.sum.nnz();
+  stats_.delivered = delivered_values(delivery.sum);
   if (route_ == Route::accumulator) stats_.out_of_teams = learned_->sparse.team_gather.came_out;
   settle();
   note_checksum(delivery.sum);
@@ -153,12 +177,13 @@ AnyStream Pipeline::aggregated() {
   return reduce_many(streams, Op::sum());
 }
 
-// A parameter that travels dense has all ranks as its senders. Thin matrices give the mean.
+// A parameter that travels dense has all ranks as its senders. Thin matrices give the mean. Where shares travelled,
+// their sum is so much smaller.
 float Pipeline::divisor() const {
   const Aggregate aggregate = common_.recipe.aggregate;
   if (route_ == Route::low_rank) return aggregate == Aggregate::sum ? 1 / static_cast<float>(common_.ranks) : 1;
   const bool is_mean = aggregate == Aggregate::mean || (aggregate != Aggregate::sum && route_ != Route::gathered);
-  return static_cast<float>(is_mean ? common_.ranks : 1);
+  return static_cast<float>(is_mean ? common_.ranks : 1) * sent_share();
 }
 
 // The accumulator is left with what was not delivered.
@@ -181,7 +206,8 @@ void Pipeline::settle_accumulator() {
   stats_.select_seconds = outcome_.select_seconds;
   if (!contributes_) {
     is_empty_ = false;
-    return accumulate({}, guest_, {}, {}, accumulator_);
+    accumulate({}, guest_, {}, {}, accumulator_);  // the next step looks whether that was too much
+    return;
   }
   stats_.taken = outcome_.taken.nnz();
   mask(outcome_.taken);

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <limits>
 #include <mutex>
 #include <utility>
 
@@ -27,11 +29,6 @@ std::string_view to_string(Route route) {
     case Route::gathered: return "gathered";
   }
   return "unknown";
-}
-
-// Borrows.
-AnyStream whole(std::span<const float> values) {
-  return AnyStream::dense(ValueType::f32, values.size(), {0, values.size()}, Buffer::borrow(std::as_bytes(values)));
 }
 
 // Each value by itself, infinity and NaN too.
@@ -193,7 +190,17 @@ std::span<float> Pipeline::place_of_copy() { return is_together_ ? group_->place
 
 // Without a copy. A group packs its members, and what goes nowhere is delivered from the accumulator.
 bool Pipeline::sends_lent(const Given& given) const {
-  return given.lending == Lending::until_finished && copies_gradient() && route_ == Route::dense && !is_together_;
+  return given.lending == Lending::until_finished && copies_gradient() && route_ == Route::dense && !is_together_ &&
+         sent_share() == 1;
+}
+
+// Of its values, which a rank sends. Sums in 16 bits end at 65504: of shares that add up to 1 or less they are means,
+// which end there no sooner than the values do. A power of two rounds nothing.
+float Pipeline::sent_share() const {
+  const bool is_summed = route_ == Route::dense || route_ == Route::selected;
+  const ValueCoding coding = route_ == Route::dense ? dense_codec().coding : common_.recipe.values.coding;
+  if (!is_summed || coding != ValueCoding::f16) return 1;
+  return 1 / static_cast<float>(std::bit_ceil(static_cast<unsigned>(common_.ranks)));
 }
 
 // Of each bucket, where the recipe keeps so many of so many.
@@ -303,13 +310,24 @@ void Pipeline::begin_step() {
   is_void_ = false;
 }
 
-void Pipeline::refuse_together(std::uint64_t index) {
-  const Error error =
-      Error(ErrorKind::bad_input,
-            fmt::format("the gradient of {} is not finite at index {}, in step {}", parameter_.name, index, step_ + 1))
-          .at_rank(channel_.rank());
+void Pipeline::refuse_together(const std::string& why) {
+  const Error error = Error(ErrorKind::bad_input, why).at_rank(channel_.rank());
   break_communicator(channel_, error);
   throw error;
+}
+
+// Everything that comes to the accumulator, but where a selector adds in its own pass, and then looks itself.
+void Pipeline::add_up(const Accumulation& how, std::span<const float> gradient, std::span<const float> weights) {
+  const auto add = [&] { return accumulate(how, gradient, weights, velocity_, accumulator_); };
+  const bool is_finite = timed(stats_.accumulate_seconds, add);
+  is_empty_ = false;
+  if (is_finite) return;
+  const auto is_beyond = [](float value) { return !std::isfinite(value); };
+  const auto place = std::ranges::find_if(accumulator_, is_beyond) - accumulator_.begin();
+  refuse_together(
+      fmt::format("{}: what is accumulated is no longer finite at index {}, in step {}: {} outgrew f32; "
+                  "lower the learning rate or clip the gradients",
+                  parameter_.name, place, step_ + 1, velocity_.empty() ? "its residual" : "its velocity or residual"));
 }
 
 void Pipeline::start(const Given& given) {
@@ -323,14 +341,17 @@ void Pipeline::start(const Given& given) {
   begin_step();
   const auto look = [&] {
     if (!copies_gradient() || sends_lent(given)) return inspect(gradient);
-    return inspect_and_copy(gradient, place_of_copy(), ArrayWriter(common_.values));
+    return inspect_and_copy(gradient, place_of_copy(), ArrayWriter(common_.values), sent_share());
   };
   const Inspection seen = timed(stats_.accumulate_seconds, look);
   stats_.gradient_norm = seen.norm;
   contributes_ = is_finite_ = !seen.not_finite_at;
   if (contributes_) return run_stages(given, seen.norm);
   const std::uint64_t index = *seen.not_finite_at;
-  if (common_.options.non_finite == NonFinitePolicy::error) refuse_together(index);
+  if (common_.options.non_finite == NonFinitePolicy::error) {
+    refuse_together(
+        fmt::format("the gradient of {} is not finite at index {}, in step {}", parameter_.name, index, step_ + 1));
+  }
   if (flags_void_steps()) return send_nothing();
   // The value travels alone, and everyone who gets it knows that the step is void.
   send(Stream<float>::from_pairs(parameter_.size, std::span(&index, 1), gradient.subspan(index, 1)));
@@ -344,17 +365,28 @@ void Pipeline::run_stages(const Given& given, double norm) {
   }
   const Accumulation how = accumulation(norm);
   const bool selects = route_ == Route::selected || route_ == Route::gathered;
-  if (selects && common_.recipe.selector != "none") return send(select(how, gradient, weights));
+  if (selects && common_.recipe.selector != "none") return send(share_of(select(how, gradient, weights)));
   if (sends_lent(given)) return send(whole(gradient));
   if (copies_gradient()) return send(whole(place_of_copy()));
-  timed(stats_.accumulate_seconds, [&] { accumulate(how, gradient, weights, velocity_, accumulator_); });
-  is_empty_ = false;
+  add_up(how, gradient, weights);
   if (route_ == Route::accumulator) {
     if (flags_void_steps()) before_.assign(accumulator_.begin(), accumulator_.end());
     return send_accumulator(Accumulator(accumulator_));
   }
   if (route_ == Route::low_rank) return send_factors(accumulator_);
+  if (sent_share() != 1) scale(accumulator_, sent_share());  // nothing stays in it
   send(whole_accumulator());
+}
+
+// What a selector took, as it travels. With error feedback what a sum could not hold comes back at once.
+AnyStream Pipeline::share_of(const AnyStream& selection) {
+  constexpr float kLargest = 65504;
+  if (route_ != Route::selected || common_.recipe.values.coding != ValueCoding::f16) return selection;
+  const float share = sent_share();
+  if (!common_.recipe.error_feedback) return scaled(selection, share, std::numeric_limits<float>::max());
+  const float bound = kLargest / (share * static_cast<float>(common_.ranks));
+  put_back_excess(accumulator_, selection, bound);
+  return scaled(selection, share, bound);
 }
 
 // What a selector would take out, as many values as it is asked for, or everything.
@@ -406,8 +438,7 @@ AnyStream Pipeline::select(const Accumulation& how, std::span<const float> gradi
     taken_ = timed(stats_.select_seconds, [&] { return told_to_all(select_now); });
     return taken_;
   }
-  timed(stats_.accumulate_seconds, [&] { accumulate(how, gradient, weights, velocity_, accumulator_); });
-  is_empty_ = false;
+  add_up(how, gradient, weights);
   taken_ = timed(stats_.select_seconds, [&] { return told_to_all([&] { return select_from_accumulator(); }); });
   return taken_;
 }

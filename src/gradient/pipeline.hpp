@@ -82,6 +82,11 @@ struct Delivery {
   bool is_skipped = false;
 };
 
+/// Borrows.
+inline AnyStream whole(std::span<const float> values) {
+  return AnyStream::dense(ValueType::f32, values.size(), {0, values.size()}, Buffer::borrow(std::as_bytes(values)));
+}
+
 /// Arrays of a parameter's size that are kept between steps.
 std::uint64_t kept_arrays_of(const Recipe& recipe);
 
@@ -187,6 +192,7 @@ class Pipeline {
   bool copies_gradient() const;
   std::span<float> place_of_copy();
   bool sends_lent(const Given& given) const;
+  float sent_share() const;
   double density_now() const;
   double settled_density() const;
   double kept_share() const;
@@ -205,7 +211,9 @@ class Pipeline {
   void require_size(std::size_t values) const;
   void begin_step();
   void run_stages(const Given& given, double norm);
-  [[noreturn]] void refuse_together(std::uint64_t index);
+  [[noreturn]] void refuse_together(const std::string& why);
+  void add_up(const Accumulation& how, std::span<const float> gradient, std::span<const float> weights);
+  AnyStream share_of(const AnyStream& selection);
   AnyStream select(const Accumulation& how, std::span<const float> gradient, std::span<const float> weights);
   AnyStream select_from_accumulator();
   template <class Work>
@@ -222,6 +230,8 @@ class Pipeline {
   Task<Delivery> end_exchange();
   Delivery deliver();
   Delivery void_delivery();
+  [[noreturn]] void refuse_update(const AnyStream& update);
+  std::uint64_t delivered_values(const AnyStream& sum) const;
   AnyStream aggregated();
   void note_checksum(const AnyStream& sum);
   float divisor() const;

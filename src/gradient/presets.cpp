@@ -116,7 +116,7 @@ const std::array kPresets = {
     Preset{"noop", "", "nothing is sent: the ceiling of what any recipe can reach", "", "0", "2",
            "replicas drift apart", noop()},
     Preset{"fp16", "IEEE 754", "everything in half precision", "row", "16", "4",
-           "rounding to 11 bits, and what is beyond ±65504", fp16()},
+           "rounding to 11 bits, what is beyond ±65504, and less than 3e-8·P", fp16()},
     Preset{"qsgd", "QSGD; SparCML 6", "everything in 2, 4 or 8 bits, rounded stochastically", "bits", "4", "4",
            "rounding, which is right on average", qsgd()},
     Preset{"int8", "3LC, Table 1", "everything in 8 bits", "", "8", "4", "rounding to 255 levels", int8()},

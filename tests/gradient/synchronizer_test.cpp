@@ -415,6 +415,38 @@ TEST(SixteenBits, OfWhatIsTooLargeAreTheLargestThereAre) {
   }
 }
 
+// Of 4 ranks the sum is more than 16 bits hold, and the mean is not. 30,000 has few enough bits to be exact.
+TEST(SixteenBits, HoldMeansOfWhateverTheyHoldOfOneRank) {
+  for (const char* const recipe : {"fp16", "dense|momentum:0.5|row:dense_split_allgather|fp16", "topk:100%|fp16",
+                                   "topk:50%|dense_below:0|fp16", "topk:50%|dense_below:0|fp16|no_ef"}) {
+    for (const int ranks : {1, 2, 4, 8}) {
+      Training training{.ranks = ranks, .recipe = parse_recipe(recipe), .parameters = {{"weight", 4}}};
+      training.gradient = [](int, std::uint64_t, ParameterId) { return Values{30'000, -65'504, 0, 0}; };
+      EXPECT_EQ(train(training).updates[0][0][0], (Values{30'000, -65'504, 0, 0})) << recipe << ", " << ranks;
+      training.ranks = 3 * ranks;
+      EXPECT_NEAR(train(training).updates[0][0][0][0], 30'000, 30'000.0 / 2048) << recipe << ", " << 3 * ranks;
+    }
+  }
+  Training training{.ranks = 4, .recipe = parse_recipe("fp16|aggregate:sum"), .parameters = {{"weight", 1}}};
+  training.gradient = [](int, std::uint64_t, ParameterId) { return Values{30'000}; };
+  EXPECT_EQ(train(training).updates[0][0][0][0], 120'000);
+}
+
+// Numbers of few bits, so that nothing else is lost.
+TEST(SixteenBits, LeaveWhatTheyCannotHoldInTheResidual) {
+  for (const char* const recipe : {"topk:50%|dense_below:0|fp16", "topk:50%|dense_below:0|exchange:gather|fp16",
+                                   "spardl:50%|dense_below:0|f16", "oktopk:50%|f16", "gtopk:50%|f16"}) {
+    for (const int ranks : {1, 2, 4}) {
+      Training training{.ranks = ranks, .recipe = parse_recipe(recipe), .parameters = {{"weight", 8}}, .steps = 4};
+      training.gradient = [](int, std::uint64_t step, ParameterId) {
+        return step == 0 ? Values{70'000, -90'000, 128, 256, 0, 0, 0, 0} : Values(8);
+      };
+      const Trained trained = train(training);
+      EXPECT_EQ(delivered_and_kept(training, trained, 0), sum_of_gradients(training, 0)) << recipe << ", " << ranks;
+    }
+  }
+}
+
 // Both gradients are finite and their sum is not.
 TEST(NonFinite, SumsLeaveAccumulatorsAsTheyWere) {
   const float huge = 3e38f;
@@ -437,6 +469,45 @@ TEST(NonFinite, ResidualsOfOneRankAreToldToAll) {
   const Trained trained = try_train(training);
   for (const std::exception_ptr& error : trained.errors) {
     EXPECT_NE(message_of(error).find("weight: "), std::string::npos) << message_of(error);
+  }
+}
+
+// What grows beyond f32, wherever it is kept, and however it travels.
+TEST(NonFinite, WhateverOutgrowsF32IsToldToAll) {
+  struct Case {
+    const char* recipe;
+    const char* what;
+  };
+  const char* const kResidual = "its residual outgrew f32";
+  const char* const kVelocity = "its velocity or residual outgrew f32";
+  const char* const kSum = "a sum over ranks outgrew f32";
+  const char* const kOuter = "a sum over ranks or the outer momentum outgrew f32";
+  for (const NonFinitePolicy policy : {NonFinitePolicy::error, NonFinitePolicy::skip}) {
+    for (const auto& [recipe, what] :
+         {Case{"spardl:2%", kResidual}, Case{"oktopk:2%", kResidual}, Case{"gtopk:2%", kResidual},
+          Case{"dense|row:topka|density:2%", kResidual}, Case{"dense|row:topkdsa|density:2%", kResidual},
+          Case{"dgc:2%", kVelocity}, Case{"spardl:2%|momentum:0.9|masking", kVelocity},
+          Case{"dense|momentum:0.9", kVelocity},
+          Case{"topk:2%|dense_below:0|reuse:2|selector:trimmed_top_k", kResidual}, Case{"diloco", kOuter}}) {
+      Training training{
+          .ranks = 2, .recipe = parse_recipe(recipe), .parameters = {{"weight", 64, Role::hidden, 8}}, .steps = 8};
+      training.options.non_finite = policy;
+      const bool is_of_both = what == kOuter;  // whose sum must not be too large before it
+      training.gradient = [=](int rank, std::uint64_t, ParameterId) {
+        return is_of_both || rank == 1 ? Values(64, 1.2e38f) : Values(64, 1.0f);
+      };
+      const Trained trained = try_train(training);
+      for (const std::exception_ptr& error : trained.errors) {
+        const std::string message = message_of(error);
+        EXPECT_NE(message.find("weight: "), std::string::npos) << recipe << ": " << message;
+        EXPECT_NE(message.find(what), std::string::npos) << recipe << ": " << message;
+      }
+    }
+  }
+  Training training{.ranks = 2, .recipe = parse_recipe("dense"), .parameters = {{"weight", 4}}};
+  training.gradient = [](int, std::uint64_t, ParameterId) { return Values(4, 3e38f); };
+  for (const std::exception_ptr& error : try_train(training).errors) {
+    EXPECT_NE(message_of(error).find(kSum), std::string::npos) << message_of(error);
   }
 }
 
@@ -668,6 +739,26 @@ TEST(Stats, SayWhatAStepDid) {
   for (const float value : trained.residuals[0][1]) squares += double{value} * value;
   EXPECT_NEAR(stats.residual_norm, std::sqrt(squares), 1e-6 * stats.residual_norm);
   EXPECT_NE(to_json({"a\"b", 10}, stats).find(R"("parameter":"a\"b")"), std::string::npos);
+}
+
+// Whatever form a sum comes in: four ranks that take 5 % each deliver 20 % at most.
+TEST(Stats, CountTheValuesThatAreDelivered) {
+  for (const char* const row : {"auto_sparse", "ssar_split_allgather", "dsar_split_allgather", "dense_ring"}) {
+    for (const std::uint64_t fuse_below : {2000u, 0u}) {
+      Training training = integers("topk:5%|dense_below:0", 4, 2);
+      training.recipe.row = row;
+      training.options.fuse_below = fuse_below;
+      const Trained trained = train(training);
+      for (ParameterId id = 0; id < 3; ++id) {
+        const Values& update = trained.updates.back()[id][0];
+        const auto delivered =
+            static_cast<std::uint64_t>(std::ranges::count_if(update, [](float value) { return value != 0; }));
+        const ParameterStats& stats = trained.stats[id][0];
+        EXPECT_GE(stats.delivered, delivered) << row;
+        EXPECT_LE(stats.delivered, 4 * stats.taken) << row;
+      }
+    }
+  }
 }
 
 TEST(Registration, NamesTheFirstParameterThatDiffers) {

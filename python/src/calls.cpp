@@ -20,8 +20,10 @@
 #include "group.hpp"
 #include "tulle/collectives/collectives.hpp"
 #include "tulle/comm/admission.hpp"
+#include "tulle/comm/context.hpp"
 #include "tulle/comm/control.hpp"
 #include "tulle/comm/profile_file.hpp"
+#include "tulle/comm/settings.hpp"
 #include "tulle/comm/tcp.hpp"
 #include "tulle/comm/threads.hpp"
 
@@ -196,6 +198,13 @@ py::list gather(Group& group, const std::string& bytes) {
   py::list gathered;
   for (const Buffer& each : all) gathered.append(py::bytes(reinterpret_cast<const char*>(each.data()), each.size()));
   return gathered;
+}
+
+void compare_settings(Group& group, const std::vector<std::pair<std::string, std::string>>& rows) {
+  std::vector<Setting> settings;
+  for (const auto& [name, text] : rows) settings.push_back({name, text});
+  Communicator& communicator = group.get();
+  finish(without_gil([&] { return irequire_same_settings(communicator, settings); }));
 }
 
 void abort(Group& group, const std::string& reason) {
@@ -412,6 +421,7 @@ void bind_group(py::module_& module) {
                              })
       .def("transport", [](Group& group) { return group.get().engine()->transport().name(); })
       .def("set_default_deadline", [](Group& group, double seconds) { group.get().set_default_deadline(seconds); })
+      .def("default_deadline", [](Group& group) { return group.get().context()->default_deadline_seconds; })
       .def("channel", [](Group& group, std::uint32_t number) { return Group(group.get().channel(number)); })
       .def("split",
            [](Group& group, int color, int key) {
@@ -424,6 +434,7 @@ void bind_group(py::module_& module) {
              finish(without_gil([&] { return ibarrier(communicator); }));
            })
       .def("gather_bytes", &gather)
+      .def("require_same_settings", &compare_settings)
       .def("load_profile",
            [](Group& group, const std::string& path) {
              Communicator& communicator = group.get();

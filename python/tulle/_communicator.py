@@ -6,11 +6,13 @@ import contextlib
 import os
 import sys
 import threading
+import time
 import weakref
+from collections.abc import Iterator
 from typing import Any, Callable, Protocol, TypeVar
 
 from . import _core
-from ._errors import Error, PeerFailedError
+from ._errors import DeadlineError, Error, PeerFailedError
 
 T = TypeVar("T")
 
@@ -113,6 +115,17 @@ class Communicator:
         >>> tulle.connect().load_profile("profile.json")  # doctest: +SKIP
         """
         self._group.load_profile(os.fspath(path))
+
+    @contextlib.contextmanager
+    def _within(self, deadline: float | None) -> Iterator[None]:
+        """Inside, calls that do not say have this deadline. None leaves it as it is."""
+        before = self._group.default_deadline()
+        if deadline is not None:
+            self._group.set_default_deadline(deadline)
+        try:
+            yield
+        finally:
+            self._group.set_default_deadline(before)
 
     def start_progress_thread(self) -> None:
         """Lets a thread of the library's go on with what is in flight while this one computes.
@@ -335,18 +348,75 @@ class _MpiRendezvous:
 
 
 class _TorchRendezvous:
-    def __init__(self, group: Any) -> None:
+    """Meets by the store of torch's process groups. Their collectives would wait for a rank that does not come as long as
+    the group was made for, half an hour, and not name it."""
+
+    def __init__(self, group: Any, deadline: float) -> None:
         import torch.distributed
 
-        self._distributed, self._group = torch.distributed, group
+        self._distributed, self._group, self._deadline = torch.distributed, group, deadline
         self.rank, self.size = self._distributed.get_rank(group), self._distributed.get_world_size(group)
+        self._store = _torch_store()
+        self._name = self._prefix = ""
+        self._exchanges = 0
+        if self._store is not None:
+            ranks = [self._distributed.distributed_c10d.get_global_rank(group, rank) for rank in range(self.size)]
+            self._name = f"{getattr(group, 'group_name', '')} {ranks}"
+            _meetings[self._name] = _meetings.get(self._name, 0) + 1
+            self._prefix = f"tulle {self._name} {_meetings[self._name]}"
 
     def allgather(self, mine: bytes) -> list[bytes]:
-        gathered: list[Any] = [None] * self.size
-        self._distributed.all_gather_object(gathered, mine, group=self._group)
-        return gathered
+        if self._store is None:
+            gathered: list[Any] = [None] * self.size
+            self._distributed.all_gather_object(gathered, mine, group=self._group)
+            return gathered
+        keys = [f"{self._prefix} {self._exchanges} {rank}" for rank in range(self.size)]
+        self._exchanges += 1
+        self._store.set(f"{keys[self.rank]} given", mine)
+        self._store.add(keys[self.rank], 1)
+        self._wait_for(keys)
+        return [bytes(self._store.get(f"{key} given")) for key in keys]
+
+    def _wait_for(self, keys: list[str]) -> None:
+        ends, pause = time.monotonic() + self._deadline, 0.001
+        missing = list(range(self.size))
+        while True:
+            missing = [rank for rank in missing if self._store.add(keys[rank], 0) == 0]
+            if not missing:
+                return
+            if time.monotonic() >= ends:
+                self._store.add(keys[self.rank], -1)  # so that another try may meet those who come later
+                _meetings[self._name] -= 1
+                raise DeadlineError(
+                    f"rank {self.rank}: {_ranks(missing)} did not come within {self._deadline:g} s to connect with the others: "
+                    "all ranks of the process group must make this call",
+                    self.rank,
+                    missing[0],
+                )
+            time.sleep(pause)
+            pause = min(2 * pause, 0.1)
 
 
+def _torch_store() -> Any:
+    """None where the process group has none, as one of MPI's."""
+    from torch.distributed import distributed_c10d
+
+    try:
+        return distributed_c10d._get_default_store()
+    except (AttributeError, RuntimeError, ValueError):
+        return None
+
+
+def _ranks(numbers: list[int]) -> str:
+    if len(numbers) == 1:
+        return f"rank {numbers[0]}"
+    shown = ", ".join(map(str, numbers[:8]))
+    return f"ranks {shown}{f' and {len(numbers) - 8} more' if len(numbers) > 8 else ''}"
+
+
+_meetings: dict[str, int] = {}
+# Ranks reach their first call as far apart as they load their data: as long as a call of the library waits.
+_MEETING_SECONDS = 300.0
 _mpi_keyval: int | None = None
 _of_torch_group: weakref.WeakKeyDictionary[Any, Communicator] = weakref.WeakKeyDictionary()
 
@@ -363,17 +433,19 @@ def _of_mpi(comm: Any) -> Communicator:
     return made
 
 
-def _of_torch(group: Any) -> Communicator:
+def _of_torch(group: Any, deadline: float | None) -> Communicator:
     made = _of_torch_group.get(group)
     if made is None:
-        made = _of_torch_group[group] = connect(rendezvous=_TorchRendezvous(group))
+        meeting = _TorchRendezvous(group, _MEETING_SECONDS if deadline is None else deadline)
+        made = _of_torch_group[group] = connect(rendezvous=meeting, deadline=deadline or 60)
     return made
 
 
-def communicator_of(comm: Any) -> Communicator:
+def communicator_of(comm: Any, deadline: float | None = None) -> Communicator:
     """What ``comm=`` means: a communicator, an mpi4py communicator, a torch process group, or None: the environment's.
 
-    The last three are connected when they are first used, which all their ranks must do, and kept.
+    The last three are connected when they are first used, which all their ranks must do, and kept. A torch process group
+    waits ``deadline`` seconds for them.
     """
     if comm is None:
         return _default.get()
@@ -383,7 +455,7 @@ def communicator_of(comm: Any) -> Communicator:
     if module.startswith("mpi4py"):
         return _of_mpi(comm)
     if module.startswith("torch"):
-        return _of_torch(comm)
+        return _of_torch(comm, deadline)
     raise TypeError(
         f"comm is of {type(comm).__name__}; it may be a tulle.Communicator, an mpi4py communicator, a torch process "
         "group, or None"

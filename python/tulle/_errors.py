@@ -1,6 +1,8 @@
 """Errors of the library: one class for each kind. docs/errors.md says what each means and what to do."""
 from __future__ import annotations
 
+import builtins
+
 
 class Error(Exception):
     """A failure that the library reports.
@@ -84,8 +86,15 @@ class ExcludedError(Error):
 
 
 _CLASSES = {each.kind: each for each in Error.__subclasses__()}
+_BY_NAME = {each.__name__: each for each in Error.__subclasses__()}
 
 
 def make_error(kind: str, message: str, rank: int | None, peer: int | None) -> Error:
     """The error as the core reports it."""
     return _CLASSES[kind](message, rank, peer)
+
+
+def class_of(name: str) -> type[Exception]:
+    """The class of an error that another rank names: one of these, or of Python's, or RuntimeError."""
+    found = _BY_NAME.get(name) or getattr(builtins, name, None)
+    return found if isinstance(found, type) and issubclass(found, Exception) else RuntimeError

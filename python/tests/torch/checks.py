@@ -10,7 +10,7 @@ import sys
 import traceback
 import warnings
 
-faulthandler.dump_traceback_later(170, exit=True)
+faulthandler.dump_traceback_later(int(os.environ.get("CHECKS_SECONDS", 170)), exit=True)
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402

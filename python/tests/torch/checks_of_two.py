@@ -239,8 +239,8 @@ def the_optimizer_hands_over_what_the_recipe_wants_inside():
         own, _ = train(None, optimizer=optimizer)
         assert distance(ours, own) < 1e-6, distance(ours, own)
         assert "momentum:0.8" in handle.recipe and "took over from SGD: momentum 0.8" in handle.report()
-    nesterov = torch.optim.SGD(made().parameters(), lr=0.1, momentum=0.9, nesterov=True)
     ddp = DDP(made())
+    nesterov = torch.optim.SGD(ddp.parameters(), lr=0.1, momentum=0.9, nesterov=True)
     assert "nesterov" in tulle.torch.register(ddp, "dgc:1%", optimizer=nesterov).recipe
     assert nesterov.param_groups[0]["momentum"] == 0 and not nesterov.param_groups[0]["nesterov"]
     try:

@@ -99,6 +99,11 @@ def of_two(path, of_four):
     return Told(2, "checks_of_two.py", path)
 
 
+@pytest.fixture(scope="module")
+def of_wrong_uses(path):
+    return Told(2, "checks_of_wrong_uses.py", path)
+
+
 @pytest.mark.parametrize("name", checks_in("checks_of_four.py"))
 def test_four_ranks(of_four, name):
     of_four.require(name)
@@ -107,6 +112,11 @@ def test_four_ranks(of_four, name):
 @pytest.mark.parametrize("name", checks_in("checks_of_two.py"))
 def test_two_ranks(of_two, name):
     of_two.require(name)
+
+
+@pytest.mark.parametrize("name", checks_in("checks_of_wrong_uses.py"))
+def test_wrong_uses(of_wrong_uses, name):
+    of_wrong_uses.require(name)
 
 
 def test_docstrings_are_right():

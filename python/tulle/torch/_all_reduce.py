@@ -11,17 +11,18 @@ import torch.distributed
 from .._collectives import Request, broadcast, iallreduce
 from .._communicator import Communicator, communicator_of
 from .._stream import Stream
-from ._tensors import TYPE_NAMES, Stage, array_of, type_name
+from ._tensors import TYPE_NAMES, Stage, array_of, require_whole, type_name
 
 # Indices of a stream are right; from torch 2 on one is asked whether they shall be looked at.
 _CHECKS = {"check_invariants": False} if hasattr(torch.sparse, "check_sparse_tensor_invariants") else {}
 
 
-def communicator_for(group: Any) -> Communicator:
-    """Of a process group, of torch's default group, or where torch has none, of the environment."""
+def communicator_for(group: Any, deadline: float | None = None) -> Communicator:
+    """Of a process group, of torch's default group, or where torch has none, of the environment. Ranks of a process group
+    that are not connected yet wait ``deadline`` seconds for each other."""
     if group is None and torch.distributed.is_available() and torch.distributed.is_initialized():
         group = torch.distributed.group.WORLD
-    return communicator_of(group)
+    return communicator_of(group, deadline)
 
 
 class Work:
@@ -61,6 +62,7 @@ def all_reduce(tensor: torch.Tensor, group: Any = None, async_op: bool = False, 
     """
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"a {type(tensor).__name__} is no tensor: call torch.as_tensor(), or tulle.allreduce() for arrays")
+    require_whole("the tensor", tensor)
     if not isinstance(options.get("op", ""), str):
         raise TypeError(f"op is {options['op']}: give its name, as op='max'")
     comm = communicator_for(group)
@@ -172,6 +174,7 @@ def broadcast_parameters(named: Any, root: int = 0, group: Any = None) -> None:
     for name, tensor in rows_of(named.state_dict(keep_vars=True) if isinstance(named, torch.nn.Module) else named):
         if not isinstance(tensor, torch.Tensor) or tensor.numel() == 0:
             continue
+        require_whole(name, tensor)
         if tensor.layout != torch.strided:
             raise TypeError(f"{name} is of {tensor.layout}, which is not broadcast: call to_dense()")
         values = tensor.detach().cpu().contiguous().view(-1)

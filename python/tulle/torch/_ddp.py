@@ -10,24 +10,32 @@ What DDP does differently at times, and what is done about it:
 - Buckets are rebuilt after the first step, and may be in another order. State goes by the parameter's name.
 - With find_unused_parameters or static_graph a parameter without a gradient comes as zeros, and where no rank has one
   DDP drops the update. Such a parameter is skipped: it keeps its residual for a step that uses it.
-- A parameter that was frozen when DDP was made is in no bucket, and one that was frozen since is in one, with zeros. The
-  first is an error where it gets gradients now, because nobody sums them; the second is left alone.
+- A parameter that was frozen when DDP was made, or was added since, is in no bucket, and one that was frozen since is in
+  one, with zeros. The first two are an error where they get gradients now, because nobody sums them; the last is left alone.
 - Ranks that ran out of input (join()) call the hook outside of a backward pass, and static_graph calls it after the pass
   in the first step: then the hook itself waits.
-- With a GradScaler gradients may be infinite, which is known when the last bucket is there: exchanges start then.
+- With a GradScaler gradients may be infinite, which is known when the last bucket is there, and so is the norm of all of
+  them: exchanges start then.
 """
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import weakref
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .._gradient import Recipe, recipe_fields
+from .._communicator import Communicator
+from .._gradient import Recipe, SynchronizerOptions, recipe_fields
 from ._all_reduce import infinite, like, replace
-from ._pipeline import Pipeline, chosen, sparse_names, trained
-from ._takeover import take_over
+from ._clip import require_max_norm, scale_down
+from ._meeting import Meeting
+from ._pipeline import Pipeline, chosen, require_types, sparse_names, synchronizer_rows, trained
+from ._takeover import Optimizers, take_over
 from ._tensors import Place, in_memory_order
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class _Step:
@@ -44,24 +52,54 @@ class _Step:
         self.error: BaseException | None = None
 
 
+class _Plan:
+    """What a rank finds out about a model before it talks to the others."""
+
+    def __init__(self, ddp: Any, recipe: Recipe, optimizer: Any, roles: Any, max_norm: float | None) -> None:
+        recipe = chosen(recipe)
+        require_max_norm(max_norm)
+        if recipe_fields(recipe)["every"] > 1:
+            raise ValueError(f"recipe {recipe} has local steps, in which DDP sums nothing: use tulle.torch.Local without DDP")
+        ignored = set(ddp.parameters_to_ignore)
+        self.named = {name: each for name, each in trained(ddp.module).items() if name not in ignored}
+        self.sparse = sparse_names(ddp.module) & set(self.named)
+        self.dense = {name: each for name, each in self.named.items() if name not in self.sparse}
+        require_types(self.dense)
+        synchronizer_rows(self.dense, roles or {})
+        self.taken = take_over(recipe, optimizer, self.named, self.dense.values())
+
+    def settings(self, ddp: Any, scaler: Any, max_norm: float | None) -> dict[str, Any]:
+        return {
+            "the call": "tulle.torch.register()",
+            "scaler": "not given" if scaler is None else "given",
+            "max_norm": max_norm,
+            "optimizer": self.taken.note,
+            "find_unused_parameters": bool(ddp.find_unused_parameters),
+            "static_graph": bool(ddp.static_graph),
+            "parameters with sparse gradients": ", ".join(sorted(self.sparse)),
+        }
+
+
 class Handle:
     """What :func:`register` gives: what the hook knows. Its methods belong between two steps."""
 
-    def __init__(self, ddp: Any, recipe: Recipe, optimizer: Any, scaler: Any, roles: Any, options: Any) -> None:
-        ignored = set(ddp.parameters_to_ignore)
-        named = {name: each for name, each in trained(ddp.module).items() if name not in ignored}
-        sparse = sparse_names(ddp.module) & set(named)
-        self._taken = take_over(recipe, optimizer)
-        dense = {name: each for name, each in named.items() if name not in sparse}
-        self._pipeline = Pipeline(dense, self._taken.recipe, ddp.process_group, roles, options)
-        self._names = {id(each): name for name, each in ddp.module.named_parameters()}
-        self._sparse = {id(named[name]): number for number, name in enumerate(sorted(sparse))}
-        self._expected = len(named)
+    def __init__(
+        self, ddp: Any, plan: _Plan, comm: Communicator, scaler: Any, max_norm: float | None, roles: Any, options: Any
+    ) -> None:
+        self._taken = plan.taken
+        self._pipeline = Pipeline(plan.dense, plan.taken.recipe, comm, roles, options)
+        self._sparse = {id(plan.named[name]): number for number, name in enumerate(sorted(plan.sparse))}
+        self._expected = len(plan.named)
         self._of_ddp = ddp._get_ddp_logging_data().get("num_parameter_tensors", self._expected)
-        self._trained = {id(each) for each in named.values()}
-        self._parameters = list(dense.values())
+        self._named = plan.named
+        self._trained = {id(each) for each in plan.named.values()}
+        self._ignored: dict[int, torch.Tensor] = {}
+        self._ignored_names = set(ddp.parameters_to_ignore)
+        self._parameters = list(plan.dense.values())
         # No handle of the model: DDP holds this, out of sight of the garbage collector.
-        self._scaler, self._is_static = scaler, ddp.static_graph
+        self._model = weakref.ref(ddp.module)
+        self._scaler, self._max_norm, self._is_static = scaler, max_norm, ddp.static_graph
+        self._starts_late = scaler is not None or max_norm is not None
         self._zeros_are_unused = ddp.find_unused_parameters or ddp.static_graph
         self._steps = self._skipped_steps = 0
         self._step = _Step()
@@ -83,7 +121,7 @@ class Handle:
             is_over = bucket.is_last() or self._is_last_of_static_graph(step, bucket)
             if is_over and step.seen != self._expected:
                 self._raise_for_missing(step)
-            if is_over and self._scaler is None:
+            if is_over and not self._starts_late:
                 self._pipeline.end_step()
         except BaseException as error:  # from here torch 1.13 would make a RuntimeError of it
             step.error, is_over = error, True
@@ -102,18 +140,37 @@ class Handle:
         seen = {id(self._parameters[number]) for number in step.places}
         seen |= {identity for identity, number in self._sparse.items() if number in step.sparse}
         missing = self._trained - seen
-        names = ", ".join(name for identity, name in self._names.items() if identity in missing)
+        names = ", ".join(name for name, each in self._named.items() if id(each) in missing)
         raise ValueError(
             f"DistributedDataParallel does not sum {names}: requires_grad was False when it was made. Freeze and unfreeze "
             "before DistributedDataParallel(), and register() again"
         )
 
+    def _before_forward(self) -> None:
+        """Raises ValueError where a parameter is trained that nobody sums: DDP looks at the model when it is made. Not in
+        the hook, which is not called at all where a parameter is missing that DDP waits for."""
+        if torch.is_grad_enabled():
+            with self._pipeline.step():
+                self._require_same_model()
+
+    def _require_same_model(self) -> None:
+        for each in _parameters_of(self._model()):
+            if each.requires_grad and id(each) not in self._trained and id(each) not in self._ignored:
+                self._look_at_new(each)
+
+    def _look_at_new(self, parameter: torch.Tensor) -> None:
+        model = self._model()
+        names = [name for name, each in model.named_parameters() if each is parameter] if model is not None else []
+        if names and names[0] in self._ignored_names:
+            self._ignored[id(parameter)] = parameter
+            return
+        raise ValueError(
+            f"{names[0] if names else 'a parameter'} had no requires_grad, or was not there, at register(), so that ranks do "
+            "not sum its gradients: add, replace and unfreeze parameters before DistributedDataParallel(), and register() again"
+        )
+
     def _known(self, parameters: list[torch.Tensor]) -> list[bool]:
-        """For each whether it was there at register(). Raises ValueError where it gets gradients only since then."""
-        for each in parameters:
-            if id(each) not in self._trained and each.requires_grad:
-                name = self._names.get(id(each), "a parameter")
-                raise ValueError(f"{name} had no requires_grad at register(): unfreeze it before")
+        """For each whether it was there at register()."""
         return [id(each) in self._trained for each in parameters]
 
     def _take(self, step: _Step, bucket: Any, buffer: torch.Tensor) -> None:
@@ -124,13 +181,13 @@ class Handle:
             number = self._sparse[id(parameters[0])]
             step.sparse[number] = buffer
             step.seen += 1
-            if self._scaler is None:
+            if not self._starts_late:
                 step.requests[number] = self._pipeline.start_sparse(number, buffer)
             return
         places = self._places_in(bucket, buffer)
         step.places.update(places)
         step.seen += len(places)
-        if self._scaler is None:
+        if not self._starts_late:
             self._start(step, places)
 
     def _places_in(self, bucket: Any, buffer: torch.Tensor) -> dict[int, Place]:
@@ -176,15 +233,34 @@ class Handle:
 
     def _finish(self) -> None:
         step, self._step = self._step, _Step()
-        if step.error is not None:
-            raise step.error
-        self._steps += 1
-        if self._scaler is None:
-            self._write_updates(step)
-        else:
-            self._finish_scaled(step)
+        with self._pipeline.step():
+            if step.error is not None:
+                raise step.error
+            self._steps += 1
+            norms = self._update(step)
         for future, buffer in step.results:
             future.set_result(buffer)
+        if not (self._is_static and self._steps == 1):  # DDP copies them into gradients, and then comes what is queued now
+            self._later(lambda: self._taken.deliver(self._pipeline.named, norms))
+
+    def _update(self, step: _Step) -> dict[str, float] | None:
+        """Replaces gradients by their updates, and gives the norms of those that a scaler will change."""
+        if self._scaler is not None:
+            return self._finish_scaled(step)
+        if self._max_norm is not None:
+            self._start_clipped(step)
+        self._write_updates(step)
+        return None
+
+    def _start_clipped(self, step: _Step) -> None:
+        scale_down([each.tensor for each in step.places.values()], list(step.sparse.values()), self._max_norm)
+        self._start_all(step)
+
+    def _start_all(self, step: _Step) -> None:
+        self._start(step, step.places)
+        self._pipeline.end_step()
+        for number, tensor in step.sparse.items():
+            step.requests[number] = self._pipeline.start_sparse(number, tensor)
 
     def _write_updates(self, step: _Step) -> None:
         self._pipeline.finish(step.places)
@@ -193,8 +269,9 @@ class Handle:
             tensor = step.sparse[number]
             replace(tensor, like(tensor, request.wait(), size))
 
-    def _finish_scaled(self, step: _Step) -> None:
-        """Gradients are scale times what they should be; residuals and momenta must not be."""
+    def _finish_scaled(self, step: _Step) -> dict[str, float] | None:
+        """Gradients are scale times what they should be; residuals and momenta must not be. Gives the norms of updates
+        that have momentum inside."""
         tensors = [*(each.tensor for each in step.places.values()), *(each._values() for each in step.sparse.values())]
         is_finite = all(bool(torch.isfinite(each).all()) for each in tensors)
         if not self._pipeline.all_are(is_finite):
@@ -204,17 +281,19 @@ class Handle:
             for each in step.sparse.values():
                 replace(each, infinite(each))
             self._skipped_steps += 1
-            return
+            return None
         scale = float(self._scaler.get_scale())
         whole = {number: each.tensor.float().div_(scale) for number, each in step.places.items()}
         results, step.places = step.places, self._pipeline.places(whole)
-        self._start(step, step.places)
-        self._pipeline.end_step()
-        for number, tensor in step.sparse.items():
-            step.requests[number] = self._pipeline.start_sparse(number, tensor)  # a sum, which is linear in the scale
+        if self._max_norm is not None:
+            scale_down(list(whole.values()), list(step.sparse.values()), self._max_norm, scale)
+        self._start_all(step)  # sums of sparse gradients are linear in the scale
         self._write_updates(step)
+        names = list(self._pipeline.named)
+        norms = {names[number]: float(each.norm()) for number, each in whole.items()} if self._taken.optimizers else None
         for number, each in results.items():
             each.tensor.copy_(whole[number].mul_(scale))
+        return norms
 
     # ------------------------------------------------------------ what it tells
 
@@ -286,8 +365,21 @@ class Handle:
         self._taken.require_same(state_dict, self._parameters)
         self._pipeline.load_state_dict(state_dict)
 
+    def __reduce__(self) -> Any:
+        raise TypeError("a handle is of this process, and is not copied or pickled: save what handle.state_dict() gives")
+
     def __repr__(self) -> str:
         return f"Handle({self.recipe}, {self._expected} parameters, {self._pipeline.comm!r})"
+
+
+def _parameters_of(model: torch.nn.Module | None) -> Iterator[torch.Tensor]:
+    """As model.parameters(), which takes several times as long, and some twice."""
+    modules = [model]
+    while modules:
+        each = modules.pop()
+        if each is not None:
+            yield from (parameter for parameter in each._parameters.values() if parameter is not None)
+            modules.extend(each._modules.values())
 
 
 def _has_values(gradient: torch.Tensor) -> bool:
@@ -295,40 +387,71 @@ def _has_values(gradient: torch.Tensor) -> bool:
     return bool(values[:64].any()) or bool(values.any())
 
 
-def _hook(handle, bucket):  # type: ignore[no-untyped-def]  # without annotations: DDP compares them
-    return handle._on_bucket(bucket)
+class _Hooks:
+    """What DDP has of a handle. A copy of the model has none, and sums as DDP does, until it is registered."""
+
+    def __init__(self, handle: Handle | None = None) -> None:
+        self.handle = handle
+
+    def __call__(self, *_: Any) -> None:
+        """Before the forward pass."""
+        if self.handle is not None:
+            self.handle._before_forward()
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        return _Hooks, ()
+
+
+def _hook(hooks, bucket):  # type: ignore[no-untyped-def]  # without annotations: DDP compares them
+    return hooks.handle._on_bucket(bucket)
 
 
 def register(
     ddp: torch.nn.parallel.DistributedDataParallel,
     recipe: Recipe = "topk:1%",
     *,
-    optimizer: torch.optim.Optimizer | None = None,
+    optimizer: Optimizers = None,
     scaler: Any = None,
+    max_norm: float | None = None,
     roles: Mapping[str, str] | None = None,
-    **options: Any,
+    **options: Unpack[SynchronizerOptions],
 ) -> Handle:
     """Lets a model in DistributedDataParallel sum its gradients by a recipe. All ranks must call it, before the first
     step, and instead of another communication hook.
 
-    ``optimizer`` hands over momentum, Nesterov and weight decay where the recipe wants them inside. ``scaler`` is a
-    GradScaler: residuals are kept unscaled, and an infinity skips the step on all ranks. ``roles`` name parameters that
-    are not what they look like: output, small, bias_or_norm or hidden. ``options`` are those of
-    :class:`tulle.Synchronizer`. TULLE_RECIPE in the environment replaces the recipe.
+    ``optimizer`` hands over momentum, Nesterov and weight decay where the recipe wants them inside; where several
+    optimizers make the model's steps, give a list. ``scaler`` is a GradScaler: residuals are kept unscaled, and an
+    infinity skips the step on all ranks. ``max_norm`` bounds the norm of each rank's gradient, of all parameters, before
+    it is accumulated. ``roles`` name parameters that are not what they look like: output, small, bias_or_norm or hidden.
+    ``options`` are those of :class:`tulle.Synchronizer`. TULLE_RECIPE in the environment replaces the recipe.
 
     >>> import torch, tulle
     >>> model = torch.nn.parallel.DistributedDataParallel(model)  # doctest: +SKIP
     >>> handle = tulle.torch.register(model, "topk:1%", optimizer=optimizer)  # doctest: +SKIP
     """
-    if not isinstance(ddp, torch.nn.parallel.DistributedDataParallel):
-        raise TypeError(
-            f"the model is a {type(ddp).__name__}: wrap it in DistributedDataParallel first, or use "
-            "tulle.torch.DistributedOptimizer without"
-        )
-    recipe = chosen(recipe)
-    if recipe_fields(recipe)["every"] > 1:
-        raise ValueError(f"recipe {recipe} has local steps, in which DDP sums nothing: use tulle.torch.Local without DDP")
-    handle = Handle(ddp, recipe, optimizer, scaler, roles, options)
-    ddp.register_comm_hook(handle, _hook)
+    _require_ddp(ddp)
+    meeting = Meeting(ddp.process_group, options)
+    plan = meeting.prepare(lambda: _Plan(ddp, recipe, optimizer, roles, max_norm))
+    meeting.agree(plan.settings(ddp, scaler, max_norm))
+    handle = Handle(ddp, plan, meeting.members(), scaler, max_norm, roles, options)
+    hooks = _Hooks(handle)
+    ddp.register_comm_hook(hooks, _hook)
+    ddp.register_forward_pre_hook(hooks)
     handle._taken.apply()
+    handle._taken.look_at_steps()
     return handle
+
+
+def _require_ddp(model: Any) -> None:
+    if isinstance(model, torch.nn.parallel.DistributedDataParallel):
+        return
+    names = {each.__name__ for each in type(model).__mro__}
+    if names & {"FSDPModule", "FullyShardedDataParallel"}:
+        raise TypeError(
+            "the model is sharded, and each rank has another part of it: use tulle.torch.fsdp_hook() for fully_shard() over "
+            "one axis of a mesh with replicas on the other"
+        )
+    raise TypeError(
+        f"the model is a {type(model).__name__}: wrap it in DistributedDataParallel first, or use "
+        "tulle.torch.DistributedOptimizer without"
+    )

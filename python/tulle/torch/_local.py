@@ -2,13 +2,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 import torch
 
-from .._gradient import Recipe, merged_recipe, recipe_fields
+from .._gradient import Recipe, SynchronizerOptions, merged_recipe, recipe_fields
 from ._all_reduce import broadcast_parameters
-from ._pipeline import Pipeline, chosen, trained
+from ._meeting import Meeting
+from ._pipeline import Pipeline, chosen, require_types, synchronizer_rows, trained
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 def _require_own(model: Any, inner: Any) -> None:
@@ -20,6 +24,21 @@ def _require_own(model: Any, inner: Any) -> None:
     own = {id(each) for each in model.parameters()}
     if not any(id(each) in own for group in groups for each in group["params"]):
         raise ValueError("inner has none of the model's parameters: make it with model.parameters()")
+
+
+class _Plan:
+    """What a rank finds out before it talks to the others."""
+
+    def __init__(self, model: Any, inner: Any, recipe: Recipe, every: int | None, roles: Any) -> None:
+        _require_own(model, inner)
+        self.recipe = chosen(recipe)
+        if every is None and recipe_fields(self.recipe)["every"] == 1:
+            every = recipe_fields(recipe)["every"]  # TULLE_RECIPE=dense turns compression off, not local steps
+        if every is not None:
+            self.recipe = merged_recipe(self.recipe, {"every": int(every)})
+        self.named = trained(model)
+        require_types(self.named)
+        synchronizer_rows(self.named, roles or {})
 
 
 class Local:
@@ -54,17 +73,14 @@ class Local:
         *,
         group: Any = None,
         roles: Mapping[str, str] | None = None,
-        **options: Any,
+        **options: Unpack[SynchronizerOptions],
     ) -> None:
-        _require_own(model, inner)
-        recipe, given = chosen(recipe), recipe
-        if every is None and recipe_fields(recipe)["every"] == 1:
-            every = recipe_fields(given)["every"]  # TULLE_RECIPE=dense turns compression off, not local steps
-        if every is not None:
-            recipe = merged_recipe(recipe, {"every": int(every)})
-        self.every = int(recipe_fields(recipe)["every"])
+        meeting = Meeting(group, options)
+        plan = meeting.prepare(lambda: _Plan(model, inner, recipe, every, roles))
+        meeting.agree({"the call": "tulle.torch.Local()"})
+        self.every = int(recipe_fields(plan.recipe)["every"])
         self.inner = inner
-        self._pipeline = Pipeline(trained(model), recipe, group, roles, options)
+        self._pipeline = Pipeline(plan.named, plan.recipe, meeting.members(), roles, options)
         broadcast_parameters(model, group=self._pipeline.comm)
         self._before = [parameter.detach().clone() for parameter in self._pipeline.named.values()]
 
@@ -86,7 +102,8 @@ class Local:
         arguments = () if closure is None else (closure,)
         loss = self.inner.step(*arguments) if scaler is None else scaler.step(self.inner, *arguments)
         if self._pipeline.synchronizer.count_local_step():
-            self._exchange()
+            with self._pipeline.step():
+                self._exchange()
         return loss
 
     @torch.no_grad()

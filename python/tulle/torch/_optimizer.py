@@ -3,17 +3,22 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 import torch
 
 from .._collectives import Request
-from .._gradient import Recipe, recipe_fields
+from .._gradient import Recipe, SynchronizerOptions, recipe_fields
 from .._stream import Stream
 from ._all_reduce import _CHECKS, infinite, like
-from ._pipeline import Pipeline, chosen, sparse_names, trained
+from ._clip import require_max_norm, scale_down
+from ._meeting import Meeting
+from ._pipeline import Pipeline, chosen, require_types, sparse_names, synchronizer_rows, trained
 from ._takeover import TakeOver, take_over
 from ._tensors import Place, ordered_as
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class _Distributed:
@@ -23,6 +28,7 @@ class _Distributed:
     _taken: TakeOver
     _sparse: dict[str, torch.nn.Parameter]
     _scaler: Any
+    _max_norm: float | None
     _own_step: Callable[[], Any] | None  #: of a scheduler that was there first, which counts
     _is_synchronized: bool  #: gradients are updates
     _skips: bool  #: inside of skip_synchronize()
@@ -38,6 +44,9 @@ class _Distributed:
         if not (self._is_synchronized or self._skips):
             self._require_no_scaler()
             self.synchronize()
+        if not self._skips:
+            self._taken.require_delivered(self)
+        self._taken.forget_delivered()
         self._is_synchronized = False
         self._own_step() if self._own_step is not None else super().step()  # type: ignore[misc]
         return loss
@@ -59,31 +68,34 @@ class _Distributed:
     def synchronize(self) -> None:
         """Replaces all gradients by their updates: for scripts that clip them before the step, and for those with a
         scaler. All ranks must call it."""
-        self._taken.require()
-        self._require_known()
-        if self._scaler is None or self._pipeline.all_are(self._is_finite()):
-            self._exchange(1.0 if self._scaler is None else float(self._scaler.get_scale()))
-        else:
-            self._fill_with_infinity()
+        with self._pipeline.step():
+            self._taken.require()
+            self._require_known()
+            if self._scaler is None or self._pipeline.all_are(self._is_finite()):
+                self._exchange(1.0 if self._scaler is None else float(self._scaler.get_scale()))
+            else:
+                self._fill_with_infinity()
         self._is_synchronized = True
 
     def _exchange(self, scale: float) -> None:
         """Gradients are scale times what they should be; residuals and momenta must not be."""
         parameters = list(self._pipeline.named.values())
         used = self._pipeline.start_used([each.grad is not None for each in parameters])
-        requests = {
-            name: self._pipeline.start_sparse(place, _sparse_gradient(each))
-            for place, (name, each) in enumerate(self._sparse.items())
-        }
         given: dict[int, torch.Tensor] = {}
         for number, parameter in enumerate(parameters):
             if parameter.grad is None:
                 continue  # others may have one: what they sent becomes this rank's gradient
             parameter.grad = ordered_as(parameter.grad, parameter)
             given[number] = parameter.grad if scale == 1 else parameter.grad.float().div_(scale)
-            decay = self._taken.weight_decay.get(id(parameter), 0)
+        self._clip(list(given.values()), scale)
+        for number, gradient in given.items():
+            decay = self._taken.weight_decay.get(id(parameters[number]), 0)
             if decay:
-                given[number].add_(parameter, alpha=decay)
+                gradient.add_(parameters[number], alpha=decay)
+        requests = {
+            name: self._pipeline.start_sparse(place, _sparse_gradient(each))
+            for place, (name, each) in enumerate(self._sparse.items())
+        }
         places = self._pipeline.places(given)
         needs_weights = self._taken.needs_weights
         self._pipeline.start([(n, place, parameters[n] if needs_weights else None) for n, place in places.items()])
@@ -92,6 +104,18 @@ class _Distributed:
         for name, request in requests.items():
             parameter = self._sparse[name]  # a sum, which is linear in the scale
             parameter.grad = like(_sparse_gradient(parameter), request.wait(), self._pipeline.comm.size)
+        self._deliver(scale)
+
+    def _clip(self, dense: list[torch.Tensor], scale: float) -> None:
+        sparse = [each.grad for each in self._sparse.values() if each.grad is not None]
+        scale_down(dense, sparse, self._max_norm, scale)
+
+    def _deliver(self, scale: float) -> None:
+        norms = None
+        if self._scaler is not None and self._taken.optimizers:
+            named = self._pipeline.named.items()
+            norms = {name: 0.0 if each.grad is None else float(each.grad.float().norm()) / scale for name, each in named}
+        self._taken.deliver(self._pipeline.named, norms)
 
     def _finish(
         self, parameters: list[torch.nn.Parameter], places: dict[int, Place], scale: float, used: Request[Stream]
@@ -187,9 +211,10 @@ def DistributedOptimizer(  # noqa: N802 -- Horovod's name
     *,
     sparse: Iterable[str] | None = None,
     scaler: Any = None,
+    max_norm: float | None = None,
     group: Any = None,
     roles: Mapping[str, str] | None = None,
-    **options: Any,
+    **options: Unpack[SynchronizerOptions],
 ) -> Any:
     """The optimizer, which from now on sums gradients over all ranks before its step, by a recipe. All ranks must call
     it; weights must be equal then: see :func:`broadcast_parameters`.
@@ -197,8 +222,9 @@ def DistributedOptimizer(  # noqa: N802 -- Horovod's name
     ``named_parameters`` are a module, or rows of (name, parameter); then ``sparse`` names those with sparse gradients,
     which are summed without a value lost. Momentum and weight decay move into the recipe where it wants them. With a
     GradScaler give ``scaler``, and call ``synchronize()`` before ``scaler.step()``: an infinity then skips the step on all
-    ranks. The result is of the optimizer's class, too, so that schedulers take it; those that ``optimizer`` has already
-    go on. Give ``optimizer`` itself no more to do.
+    ranks. ``max_norm`` bounds the norm of each rank's gradient, of all parameters, before it is accumulated. The result is
+    of the optimizer's class, too, so that schedulers take it; those that ``optimizer`` has already go on. Give
+    ``optimizer`` itself no more to do.
 
     >>> import torch, tulle
     >>> def function(comm):
@@ -212,27 +238,50 @@ def DistributedOptimizer(  # noqa: N802 -- Horovod's name
     >>> tulle.threads(2, function)
     [-1.5, -1.5]
     """
-    recipe = chosen(recipe)
-    if recipe_fields(recipe)["every"] > 1:
-        raise ValueError(f"recipe {recipe} has local steps: use tulle.torch.Local")
-    _require_optimizer(optimizer)
-    named = trained(named_parameters)
-    is_module = isinstance(named_parameters, torch.nn.Module)
-    names = sparse_names(named_parameters) if is_module and sparse is None else set(sparse or ())
-    if names - set(named):
-        raise ValueError(f"sparse names {', '.join(sorted(names - set(named)))}, which get no gradients here")
-    _require_named(optimizer, named)
-    taken = take_over(recipe, optimizer)
-    dense = {name: each for name, each in named.items() if name not in names}
-    pipeline = Pipeline(dense, taken.recipe, group, roles, options)
+    meeting = Meeting(group, options)
+    plan = meeting.prepare(lambda: _Plan(optimizer, named_parameters, recipe, sparse, roles, max_norm))
+    meeting.agree(plan.settings(scaler, max_norm))
+    pipeline = Pipeline(plan.dense, plan.taken.recipe, meeting.members(), roles, options)
     # From here on nothing fails, and the optimizer may be changed.
     made = _with_class(optimizer)
-    made._taken, made._pipeline, made._scaler = taken, pipeline, scaler
-    made._sparse = {name: named[name] for name in sorted(names)}
+    made._taken, made._pipeline, made._scaler, made._max_norm = plan.taken, pipeline, scaler, max_norm
+    made._sparse = {name: plan.named[name] for name in sorted(plan.sparse)}
     made._is_synchronized, made._skips, made._skipped_steps = False, False, 0
-    taken.watch(made)
-    taken.apply()
+    plan.taken.watch(made)
+    plan.taken.apply()
     return made
+
+
+class _Plan:
+    """What a rank finds out about an optimizer before it talks to the others."""
+
+    def __init__(
+        self, optimizer: Any, named_parameters: Any, recipe: Recipe, sparse: Any, roles: Any, max_norm: float | None
+    ) -> None:
+        recipe = chosen(recipe)
+        require_max_norm(max_norm)
+        if recipe_fields(recipe)["every"] > 1:
+            raise ValueError(f"recipe {recipe} has local steps: use tulle.torch.Local")
+        _require_optimizer(optimizer)
+        self.named = trained(named_parameters)
+        is_module = isinstance(named_parameters, torch.nn.Module)
+        self.sparse = sparse_names(named_parameters) if is_module and sparse is None else set(sparse or ())
+        if self.sparse - set(self.named):
+            raise ValueError(f"sparse names {', '.join(sorted(self.sparse - set(self.named)))}, which get no gradients here")
+        _require_named(optimizer, self.named)
+        self.dense = {name: each for name, each in self.named.items() if name not in self.sparse}
+        require_types(self.dense)
+        synchronizer_rows(self.dense, roles or {})
+        self.taken = take_over(recipe, optimizer, self.named, self.dense.values())
+
+    def settings(self, scaler: Any, max_norm: float | None) -> dict[str, Any]:
+        return {
+            "the call": "tulle.torch.DistributedOptimizer()",
+            "scaler": "not given" if scaler is None else "given",
+            "max_norm": max_norm,
+            "optimizer": self.taken.note,
+            "parameters with sparse gradients": ", ".join(sorted(self.sparse)),
+        }
 
 
 def _require_optimizer(optimizer: Any) -> None:

@@ -1,9 +1,11 @@
 """What register(), DistributedOptimizer and Local have in common: named parameters, their synchronizer, their state."""
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,17 +13,22 @@ import torch
 
 from .._collectives import Request, broadcast, iallreduce
 from .._communicator import Communicator
+from .._errors import Error, class_of
 from .._gradient import Recipe, Synchronizer
 from .._stream import Stream
-from ._all_reduce import communicator_for, rows_of, stream_of
+from ._all_reduce import rows_of, stream_of
 from ._takeover import dicts_of
-from ._tensors import Place, Stage, array_of, in_memory_order, type_name
+from ._tensors import Place, Stage, array_of, in_memory_order, require_whole, type_name
 
 Named = Mapping[str, torch.nn.Parameter]
 _GRADIENT_TYPES = ("f32", "f16", "bf16")
 # Channels of the communicator for sums of sparse gradients; the synchronizer counts its own from 1.
 _FIRST_SPARSE_CHANNEL = 1 << 20
 _USED_CHANNEL = _FIRST_SPARSE_CHANNEL - 1
+
+# Of a rank's error, as the others hear of it.
+_STEP_ERROR_TEXT = "its step raised {}: {}"
+_STEP_ERROR = re.compile(r"rank (\d+): " + _STEP_ERROR_TEXT.format(r"(\w+)", "(.*)"), re.DOTALL)
 
 
 def chosen(recipe: Recipe) -> Recipe:
@@ -50,7 +57,7 @@ def trained(named: Any) -> dict[str, torch.nn.Parameter]:
     return by_name
 
 
-def _rows_of(named: Named, roles: Mapping[str, str]) -> list[tuple[str, int, str, int]]:
+def synchronizer_rows(named: Named, roles: Mapping[str, str]) -> list[tuple[str, int, str, int]]:
     """What the core wants to know. The last matrix is the output layer, and vectors are biases or of norms."""
     for name in roles.keys() - named.keys():
         names = ", ".join(named)
@@ -67,6 +74,7 @@ def _rows_of(named: Named, roles: Mapping[str, str]) -> list[tuple[str, int, str
 def require_types(named: Named) -> None:
     """Raises TypeError for parameters whose gradients the pipeline does not take."""
     for name, parameter in named.items():
+        require_whole(name, parameter)
         if parameter.is_complex() or type_name(parameter) not in _GRADIENT_TYPES:
             raise TypeError(
                 f"{name} is of {parameter.dtype}: gradients travel as float32, float16 or bfloat16; call model.float(), or "
@@ -77,16 +85,13 @@ def require_types(named: Named) -> None:
 class Pipeline:
     """A synchronizer of parameters that torch owns. Calls come from one thread at a time."""
 
-    def __init__(self, named: Named, recipe: Recipe, group: Any, roles: Mapping[str, str] | None, options: Any) -> None:
+    def __init__(
+        self, named: Named, recipe: Recipe, comm: Communicator, roles: Mapping[str, str] | None, options: Any
+    ) -> None:
         require_types(named)
         self.named = dict(named)
-        # Ranks of its own, because several of these may live on one group; all of them make it in the same order.
-        self.comm: Communicator = communicator_for(group).split(0)
-        if self.comm.transport != "threads":
-            self.comm.start_progress_thread()
-        self.synchronizer = Synchronizer(_rows_of(self.named, roles or {}), recipe, comm=self.comm, **options)
-        if options.get("deadline"):
-            self.comm.set_default_deadline(options["deadline"])  # of what is summed beside it
+        self.comm = comm
+        self.synchronizer = Synchronizer(synchronizer_rows(self.named, roles or {}), recipe, comm=self.comm, **options)
         self._require_same_order()
         self.number = {id(parameter): number for number, parameter in enumerate(self.named.values())}
         self._stages = [Stage() for _ in self.named]
@@ -139,6 +144,21 @@ class Pipeline:
     def all_are(self, is_so: bool) -> bool:
         """Whether it is so on all ranks, all of which must ask."""
         return all(each == b"1" for each in self.comm.gather_bytes(b"1" if is_so else b"0"))
+
+    @contextlib.contextmanager
+    def step(self) -> Iterator[None]:
+        """Where what is inside raises, the other ranks raise the same class, instead of waiting for this one."""
+        try:
+            yield
+        except Error as error:  # the others know
+            told = _STEP_ERROR.search(str(error))
+            if told is None:
+                raise
+            rank, kind, text = told.groups()
+            raise class_of(kind)(f"rank {rank}: {text}") from error
+        except BaseException as error:
+            self.comm.abort(_STEP_ERROR_TEXT.format(type(error).__name__, error))
+            raise
 
     # ------------------------------------------------------------ state
 

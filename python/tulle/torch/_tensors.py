@@ -23,6 +23,15 @@ def type_name(tensor: torch.Tensor) -> str:
     return found
 
 
+def require_whole(name: str, tensor: torch.Tensor) -> None:
+    """Raises TypeError for a shard of a tensor that lies on several ranks."""
+    if hasattr(tensor, "device_mesh") and hasattr(tensor, "placements"):
+        raise TypeError(
+            f"{name} is a DTensor, of which every rank has another part: use tulle.torch.fsdp_hook() for a model in "
+            "fully_shard(), or give the tensor that to_local() gives with the group of the ranks that have the same part"
+        )
+
+
 def flat(tensor: torch.Tensor) -> torch.Tensor | None:
     """All values in the order of memory, sharing it; None where the memory has holes (a transposed one has none)."""
     tensor = tensor.detach()

@@ -53,7 +53,8 @@ void HeldTensor::write_mean(KernelReport& work) {
     PoolVector<AnyStream> changes;
     for (const auto& [worker, push] : step_) changes.push_back(push.change);
     const AnyStream sum = reduce_many(changes, Op::sum(), &work);
-    return gradient::write_dense(sum, static_cast<float>(step_.size()), change_);
+    gradient::write_dense(sum, static_cast<float>(step_.size()), change_);
+    return;
   }
   double all = 0;
   for (const auto& [worker, push] : step_) all += push.weight;

@@ -10,6 +10,7 @@
 
 #include "core.hpp"
 #include "group.hpp"
+#include "tulle/base/crc32c.hpp"
 #include "tulle/comm/control.hpp"
 #include "tulle/gradient/elastic.hpp"
 #include "tulle/gradient/synchronizer.hpp"
@@ -52,6 +53,7 @@ const Setter<Options> kSetters[] = {
     {"boundaries", [](Options& o, const py::handle& v) { o.boundaries = named(v, kBoundaries, "kind of boundaries"); }},
     {"reproducible", [](Options& o, const py::handle& v) { o.reproducible = read<bool>(v); }},
     {"replica_check_every", [](Options& o, const py::handle& v) { o.replica_check_every = read<std::uint64_t>(v); }},
+    {"weights_check_every", [](Options& o, const py::handle& v) { o.weights_check_every = read<std::uint64_t>(v); }},
     {"residual_norms", [](Options& o, const py::handle& v) { o.residual_norms = read<bool>(v); }},
     {"deadline", [](Options& o, const py::handle& v) { o.deadline_seconds = read_seconds(v); }},
     {"undo", [](Options& o, const py::handle& v) { o.undo = read<bool>(v); }},
@@ -260,6 +262,17 @@ py::tuple finish_stream(Synchronizer& synchronizer, ParameterId parameter) {
   return py::make_tuple(std::move(update.stream), update.is_skipped);
 }
 
+// Arrays of the weights, one for each parameter, whatever their type.
+void compare_weights(Synchronizer& synchronizer, const py::list& weights) {
+  std::vector<std::shared_ptr<ArrayView>> views;
+  for (const py::handle& each : weights) views.push_back(view_of(each, Access::read));
+  synchronizer.with([&](gradient::Synchronizer& made) {
+    std::vector<std::uint64_t> hashes;
+    for (const auto& view : views) hashes.push_back(crc32c({view->data(), view->bytes()}));
+    made.compare_weights(hashes);
+  });
+}
+
 // ---------------------------------------------------------------- what it tells
 
 py::dict dict_of(const ParameterStats& stats) {
@@ -460,6 +473,9 @@ void bind_gradient(py::module_& module) {
       .def("finish_into", &finish_into)
       .def("count_local_step",
            [](Synchronizer& s) { return s.with([](gradient::Synchronizer& made) { return made.count_local_step(); }); })
+      .def("wants_weights",
+           [](Synchronizer& s) { return s.with([](gradient::Synchronizer& made) { return made.wants_weights(); }); })
+      .def("compare_weights", &compare_weights)
       .def("steps", [](Synchronizer& s) { return s.with([](gradient::Synchronizer& made) { return made.steps(); }); })
       .def("recipe",
            [](Synchronizer& s) {

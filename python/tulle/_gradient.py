@@ -64,6 +64,7 @@ class SynchronizerOptions(TypedDict, total=False):
     boundaries: str  #: of small, middle and large parameters: recipe or measured
     reproducible: bool  #: rows are chosen by options alone, never by what calls took
     replica_check_every: int  #: so many steps a checksum of updates is compared; 0: never
+    weights_check_every: int  #: so many steps compare_weights() is due, from the first on; 0: never
     residual_norms: bool  #: stats have the norm of what stayed
     deadline: float  #: seconds of an exchange; the communicator's default where not given
     first_channel: int  #: of the communicator: one for each parameter from here on
@@ -271,6 +272,37 @@ class Synchronizer:
         self._core.start("f32", [(self._id(name), each, None) for name, each in gradients.items()], "until_finished")
         self._core.end_step()
         self._core.finish_into([(number, gradients.get(each.name)) for number, each in enumerate(self._parameters)])
+
+    def wants_weights(self) -> bool:
+        """True where this step is one of every ``weights_check_every``: give the weights to :meth:`compare_weights`.
+
+        >>> import tulle
+        >>> def function(comm):
+        ...     return tulle.Synchronizer({"w": 2}, comm=comm, weights_check_every=100).wants_weights()
+        >>> tulle.threads(1, function)
+        [True]
+        """
+        return self._core.wants_weights()
+
+    def compare_weights(self, weights: Mapping[str, np.ndarray]) -> None:
+        """Starts to compare a checksum of each parameter's weights with the other ranks'. All ranks must call it in the same
+        step, when the updates of the step before are in the weights. Where they differ, finishing the step raises
+        MismatchError on all ranks, which names a parameter and the ranks.
+
+        >>> import numpy as np, tulle
+        >>> def function(comm):
+        ...     synchronizer = tulle.Synchronizer({"w": 2}, comm=comm)
+        ...     synchronizer.compare_weights({"w": np.array([1.0, comm.rank], np.float32)})
+        ...     try:
+        ...         synchronizer.step({"w": np.ones(2, np.float32)})
+        ...     except tulle.MismatchError as error:
+        ...         return "replicas differ" in str(error)
+        >>> tulle.threads(2, function)
+        [True, True]
+        """
+        if weights.keys() != self._ids.keys():
+            raise ValueError(f"weights are of {', '.join(weights)}, and the parameters are {', '.join(self._ids)}")
+        self._core.compare_weights([checked(weights[name], name=name)[0] for name in self.names])
 
     def count_local_step(self) -> bool:
         """Counts a local step. True where an exchange is due: after every ``every`` of the recipe. Start then with

@@ -233,6 +233,10 @@ def what_waits_is_of_clipped_gradients():
     assert same_on_all_ranks(model)
 
 
+class Scaler:
+    get_scale = staticmethod(lambda: 1024.0)
+
+
 @check
 def gradients_with_momentum_inside_reach_the_optimizer_as_they_are():
     words = "was changed after it was summed, and recipe dgc"
@@ -269,9 +273,6 @@ def gradients_with_momentum_inside_reach_the_optimizer_as_they_are():
     def replaced(model):
         model.second.weight.grad = model.second.weight.grad.clone()
 
-    class Scaler:
-        get_scale = staticmethod(lambda: 1024.0)
-
     for options in ({}, {"gradient_as_bucket_view": True}, {"static_graph": True}, {"scaler": Scaler()}):
         train(lambda model: None, **options)
         require(lambda: train(scaled, **options), ValueError, words)
@@ -289,6 +290,55 @@ def gradients_with_momentum_inside_reach_the_optimizer_as_they_are():
     optimizer.synchronize()
     scaled(model)
     require(optimizer.step, ValueError, words)
+
+
+# ------------------------------------------------------------ weights that differ
+
+
+@check
+def weights_that_one_rank_changed_are_found():
+    def change(model):
+        if RANK == 1:
+            with torch.no_grad():
+                model.second.weight[3, 3] += 0.5
+
+    words = "second.weight is"
+    for options in ({}, {"scaler": Scaler()}, {"max_norm": 1.0}):
+        model = made()
+        ddp, _ = registered(model, "topk:1%", weights_check_every=2, **options)
+        optimizer = sgd(model)
+        for step in range(5):
+            if step == 3:
+                change(model)
+            train = lambda: loss_of(ddp, step).backward()  # noqa: B023, E731
+            error = require(train, tulle.MismatchError, words) if step == 4 else train()
+            optimizer.step()
+        assert "replicas differ: after 4 steps" in str(error) and "on rank 0" in str(error), error
+    model = made()
+    optimizer = tulle.torch.DistributedOptimizer(sgd(model), model, "topk:1%")
+    change(model)
+    loss_of(model, 0).backward()
+    require(optimizer.step, tulle.MismatchError, words)  # the first step is looked at
+    model = made()
+    local = tulle.torch.Local(model, sgd(model), "local2", weights_check_every=1)
+    for step in range(4):
+        change(model)  # which is an update
+        loss_of(model, step).backward()
+        local.step()
+    assert same_on_all_ranks(model)
+
+
+@check
+def ranks_that_ran_out_of_input_may_have_other_weights_until_the_end():
+    model = made()
+    ddp, _ = registered(model, "topk:1%", weights_check_every=1)
+    optimizer = sgd(model)
+    with ddp.join():
+        for step in range(2 + 2 * RANK):
+            optimizer.zero_grad()
+            loss_of(ddp, step).backward()
+            optimizer.step()
+    assert same_on_all_ranks(model)
 
 
 # ------------------------------------------------------------ one rank does something else

@@ -97,7 +97,7 @@ class Handle:
         self._ignored_names = set(ddp.parameters_to_ignore)
         self._parameters = list(plan.dense.values())
         # No handle of the model: DDP holds this, out of sight of the garbage collector.
-        self._model = weakref.ref(ddp.module)
+        self._ddp, self._model = weakref.ref(ddp), weakref.ref(ddp.module)
         self._scaler, self._max_norm, self._is_static = scaler, max_norm, ddp.static_graph
         self._starts_late = scaler is not None or max_norm is not None
         self._zeros_are_unused = ddp.find_unused_parameters or ddp.static_graph
@@ -117,6 +117,8 @@ class Handle:
         try:
             if len(step.results) == 1:
                 self._taken.require()
+                if not self._starts_late:
+                    self._compare_weights()
             self._take(step, bucket, buffer)
             is_over = bucket.is_last() or self._is_last_of_static_graph(step, bucket)
             if is_over and step.seen != self._expected:
@@ -256,7 +258,13 @@ class Handle:
         scale_down([each.tensor for each in step.places.values()], list(step.sparse.values()), self._max_norm)
         self._start_all(step)
 
+    def _compare_weights(self) -> None:
+        join = getattr(self._ddp(), "_join_config", None)
+        if not (join is not None and join.enable):  # ranks that ran out of input make no steps
+            self._pipeline.compare_weights(self._parameters)
+
     def _start_all(self, step: _Step) -> None:
+        self._compare_weights()
         self._start(step, step.places)
         self._pipeline.end_step()
         for number, tensor in step.sparse.items():

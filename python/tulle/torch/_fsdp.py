@@ -28,7 +28,8 @@ class _Hook:
         if self.pipeline is None:  # all ranks come here in the same order: that of back-propagation
             named: Any = {"gradient": gradient}
             comm = self._comm.split(0)
-            self.pipeline = Pipeline(named, self._recipe, comm, {"gradient": "hidden"}, self._options)
+            options = {**self._options, "weights_check_every": 0}  # this sees no weights
+            self.pipeline = Pipeline(named, self._recipe, comm, {"gradient": "hidden"}, options)
             if self._pending is not None:
                 self.pipeline.load_state_dict(self._pending)
         places = self.pipeline.places({0: gradient})

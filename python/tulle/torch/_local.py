@@ -109,6 +109,7 @@ class Local:
     @torch.no_grad()
     def _exchange(self) -> None:
         parameters = list(self._pipeline.named.values())
+        self._pipeline.compare_weights(self._before)
         moved = [before.float() - now.float() for before, now in zip(self._before, parameters)]
         places = self._pipeline.places(dict(enumerate(moved)))
         self._pipeline.start([(number, place, None) for number, place in places.items()])

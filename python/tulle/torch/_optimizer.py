@@ -80,6 +80,7 @@ class _Distributed:
     def _exchange(self, scale: float) -> None:
         """Gradients are scale times what they should be; residuals and momenta must not be."""
         parameters = list(self._pipeline.named.values())
+        self._pipeline.compare_weights(parameters)
         used = self._pipeline.start_used([each.grad is not None for each in parameters])
         given: dict[int, torch.Tensor] = {}
         for number, parameter in enumerate(parameters):

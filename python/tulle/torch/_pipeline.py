@@ -5,7 +5,7 @@ import contextlib
 import os
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,8 @@ _GRADIENT_TYPES = ("f32", "f16", "bf16")
 _FIRST_SPARSE_CHANNEL = 1 << 20
 _USED_CHANNEL = _FIRST_SPARSE_CHANNEL - 1
 
+#: Steps between two comparisons of the weights: so that nobody can measure what a checksum of all of them takes.
+WEIGHTS_CHECK_EVERY = 100
 # Of a rank's error, as the others hear of it.
 _STEP_ERROR_TEXT = "its step raised {}: {}"
 _STEP_ERROR = re.compile(r"rank (\d+): " + _STEP_ERROR_TEXT.format(r"(\w+)", "(.*)"), re.DOTALL)
@@ -91,6 +93,7 @@ class Pipeline:
         require_types(named)
         self.named = dict(named)
         self.comm = comm
+        options = {"weights_check_every": WEIGHTS_CHECK_EVERY, **options}
         self.synchronizer = Synchronizer(synchronizer_rows(self.named, roles or {}), recipe, comm=self.comm, **options)
         self._require_same_order()
         self.number = {id(parameter): number for number, parameter in enumerate(self.named.values())}
@@ -106,6 +109,11 @@ class Pipeline:
         mine = b"%d" % zlib.crc32(repr(strides).encode())
         if any(each != mine for each in self.comm.gather_bytes(mine)):
             raise ValueError("ranks have parameters in different memory formats: call model.to(memory_format=...) alike on all")
+
+    def compare_weights(self, weights: Iterable[torch.Tensor]) -> None:
+        """Where it is due in this step, starts to compare the parameters' weights with the other ranks'."""
+        if self.synchronizer._core.wants_weights():
+            self.synchronizer._core.compare_weights([array_of(in_memory_order(each).cpu()) for each in weights])
 
     def places(self, tensors: Mapping[int, torch.Tensor]) -> dict[int, Place]:
         """Where gradients are, by their parameters' numbers."""

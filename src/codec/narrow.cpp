@@ -1,10 +1,12 @@
 // f32, f16 and bf16: each value rounded to the nearest of that type, ties to even. NaN and infinity travel; what is
-// finite and too large for f16 becomes its largest value, 65504, so that no sum is infinite which was not before. No
-// parameters, 4 or 2 bytes a value.
+// finite and too large for f16 or bf16 becomes its largest value, 65504 or 3.39e38, so that no sum is infinite which was
+// not before. No parameters, 4 or 2 bytes a value.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
+#include "codec/narrow.hpp"
 #include "codec/value_codings.hpp"
 #include "stream/half_arrays.hpp"
 
@@ -18,8 +20,6 @@ Buffer encode_f32(const ValueCodec&, std::span<const float> values, const Roundi
   return Buffer::copy_of(std::as_bytes(values));
 }
 
-namespace {
-
 void narrow(const float* values, Half* halves, std::size_t count) {
   constexpr float kLargest = 65504;
   if (narrow_to_halves(values, halves, count) == 0) return;
@@ -28,7 +28,16 @@ void narrow(const float* values, Half* halves, std::size_t count) {
   }
 }
 
-}  // namespace
+// The largest value has the bits before those of infinity, which only rounding up can lead to.
+void narrow(const float* values, Bfloat16* narrow, std::size_t count) {
+  constexpr std::uint32_t kMagnitude = 0x7fffffff, kInfinity = 0x7f800000;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint16_t bits = Bfloat16(values[i]).bits;
+    const bool was_finite = (std::bit_cast<std::uint32_t>(values[i]) & kMagnitude) < kInfinity;
+    const bool is_infinite = (bits & kMagnitude >> 16) == kInfinity >> 16;
+    narrow[i].bits = static_cast<std::uint16_t>(bits - (was_finite && is_infinite ? 1 : 0));
+  }
+}
 
 Buffer encode_f16(const ValueCodec&, std::span<const float> values, const RoundingKey&) {
   Buffer buffer = Buffer::allocate(values.size() * sizeof(Half));
@@ -50,8 +59,7 @@ Buffer recode_f16(const ValueCodec&, std::span<const float> values, const Roundi
 
 Buffer encode_bf16(const ValueCodec&, std::span<const float> values, const RoundingKey&) {
   Buffer buffer = Buffer::allocate(values.size() * sizeof(Bfloat16));
-  Bfloat16* const out = buffer.as_mutable<Bfloat16>().data();
-  for (std::size_t i = 0; i < values.size(); ++i) out[i] = Bfloat16(values[i]);
+  narrow(values.data(), buffer.as_mutable<Bfloat16>().data(), values.size());
   return buffer;
 }
 

@@ -1,8 +1,11 @@
 #include "tulle/codec/value_coding.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
+#include "codec/narrow.hpp"
 #include "codec/recode.hpp"
 #include "codec/value_codings.hpp"
 #include "stream/half_arrays.hpp"
@@ -52,11 +55,21 @@ bool carries_as_is(ValueCoding coding, ValueType type) {
          (coding == ValueCoding::bf16 && type == ValueType::bf16);
 }
 
+template <class V>
+float to_float(V value) {
+  return static_cast<float>(value);
+}
+// What is finite stays so.
+float to_float(double value) {
+  constexpr double kLargest = std::numeric_limits<float>::max();
+  return static_cast<float>(std::isfinite(value) ? std::clamp(value, -kLargest, kLargest) : value);
+}
+
 void widen(ValueType type, const Buffer& values, std::span<float> floats) {
   if (type == ValueType::f16) return widen_halves(values.as<Half>().data(), floats.data(), floats.size());
   visit_value_type(type, [&]<class V>() {
     const std::span<const V> source = values.as<V>();
-    for (std::size_t i = 0; i < floats.size(); ++i) floats[i] = static_cast<float>(source[i]);
+    for (std::size_t i = 0; i < floats.size(); ++i) floats[i] = to_float(source[i]);
   });
 }
 
@@ -69,11 +82,9 @@ std::span<const float> as_floats(ValueType type, const Buffer& values, Buffer& s
   return storage.as<float>();
 }
 
-void narrow(std::span<const float> floats, ValueType type, std::byte* values) {
-  if (type == ValueType::f16) {
-    narrow_to_halves(floats.data(), reinterpret_cast<Half*>(values), floats.size());
-    return;
-  }
+void narrow_to(ValueType type, std::span<const float> floats, std::byte* values) {
+  if (type == ValueType::f16) return narrow(floats.data(), reinterpret_cast<Half*>(values), floats.size());
+  if (type == ValueType::bf16) return narrow(floats.data(), reinterpret_cast<Bfloat16*>(values), floats.size());
   visit_value_type(type, [&]<class V>() {
     V* const out = reinterpret_cast<V*>(values);
     for (std::size_t i = 0; i < floats.size(); ++i) out[i] = static_cast<V>(floats[i]);
@@ -200,7 +211,7 @@ Buffer decode_values(ValueCoding coding, ValueType type, std::span<const std::by
   }
   Buffer floats = Buffer::allocate(count * sizeof(float));
   row->decode(bytes, floats.as_mutable<float>(), threads);
-  narrow(floats.as<float>(), type, values.data_for_landing());
+  narrow_to(type, floats.as<float>(), values.data_for_landing());
   return values;
 }
 

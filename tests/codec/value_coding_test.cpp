@@ -145,10 +145,7 @@ TEST_P(ValueCodecs, take_the_smallest_and_largest_numbers) {
        {std::numeric_limits<float>::denorm_min(), 1e-40f, 1e-30f, std::numeric_limits<float>::max()}) {
     std::vector<float> values = random_floats_for(codec.coding, 2000, 9);
     for (float& value : values) value = std::clamp(value, -1.0f, 1.0f) == 0 ? 0 : std::copysign(size, value);
-    for (const float value : round_trip(codec, values)) {
-      const bool may_overflow = codec.coding == ValueCoding::bf16;
-      EXPECT_TRUE(std::isfinite(value) || (may_overflow && std::isinf(value))) << size;
-    }
+    for (const float value : round_trip(codec, values)) EXPECT_TRUE(std::isfinite(value)) << size;
   }
 }
 
@@ -223,15 +220,33 @@ TEST(ValueCoding, counts_that_the_bytes_cannot_hold_are_refused) {
   message_of(ErrorKind::bad_message, [&] { decode_values(ValueCoding{77}, ValueType::f32, bytes.bytes(), 1); });
 }
 
-// 1 + 2^-11 lies halfway between two f16, 1 + 2^-8 halfway between two bf16: to the even one, 1.
+// 1 + 2^-11 lies halfway between two f16, 1 + 2^-8 halfway between two bf16: to the even one, 1. No number becomes
+// infinite.
 TEST(ValueCoding, halves_round_to_even) {
   EXPECT_EQ(round_trip({.coding = ValueCoding::f16}, {1 + 0x1p-11f, 1 + 3 * 0x1p-11f, 70000.0f, -kInfinity}),
             (std::vector<float>{1, 1 + 0x1p-9f, 65504, -kInfinity}));
   EXPECT_EQ(round_trip({.coding = ValueCoding::bf16}, {1 + 0x1p-8f, 1 + 3 * 0x1p-8f}),
             (std::vector<float>{1, 1 + 0x1p-6f}));
+  constexpr float kMost = std::numeric_limits<float>::max();
+  EXPECT_EQ(round_trip({.coding = ValueCoding::bf16}, {kMost, -kMost, kInfinity, 0x1.ffp127f}),
+            (std::vector<float>{0x1.fep127f, -0x1.fep127f, kInfinity, 0x1.fep127f}));
   const double wide = 1 + 0x1p-30;
   const Buffer bytes = encode_values({.coding = ValueCoding::f32}, ValueType::f64, buffer_of(std::vector{wide}), kKey);
   EXPECT_EQ(vector_of<double>(decode_values(ValueCoding::f32, ValueType::f64, bytes.bytes(), 1))[0], 1.0);
+}
+
+// No number becomes infinite: not an f64 in f32, and not an f16 whose coding decodes it to more.
+TEST_P(ValueCodecs, keep_numbers_that_their_type_does_not_hold_finite) {
+  if (codec.coding == ValueCoding::raw) return;
+  const Buffer wide = buffer_of(std::vector<double>(3, 1e300)), narrow = buffer_of(std::vector<Half>(3, Half(65504)));
+  const Buffer wide_bytes = encode_values(codec, ValueType::f64, wide, kKey);
+  for (const double value : vector_of<double>(decode_values(codec.coding, ValueType::f64, wide_bytes.bytes(), 3))) {
+    EXPECT_TRUE(std::isfinite(value));
+  }
+  const Buffer narrow_bytes = encode_values(codec, ValueType::f16, narrow, kKey);
+  for (const Half value : vector_of<Half>(decode_values(codec.coding, ValueType::f16, narrow_bytes.bytes(), 3))) {
+    EXPECT_TRUE(std::isfinite(static_cast<float>(value)));
+  }
 }
 
 // The first bucket holds 1, -4, 0, 3: the mean of 1, 0, 3 is 4/3, that of the negative ones -4. The second holds 2 and

@@ -89,7 +89,8 @@ AnyStream mapped(const AnyStream& stream, Function function) {
   return with_values(stream, std::move(values));
 }
 
-// In f32, which is twice as fast as in f64; a few hundred squares at a time lose nothing that a norm is used for.
+// In f32, which is twice as fast as in f64; a few hundred squares at a time lose nothing that a norm is used for. Squares
+// leave the range of f32 from 1.8e19 on and below 1e-19.
 double sum_of_squares(std::span<const float> tile) {
   float sums[kLanes] = {};
   const std::size_t whole = tile.size() / kLanes * kLanes;
@@ -102,8 +103,8 @@ double sum_of_squares(std::span<const float> tile) {
   return sum;
 }
 
-// Squares of f32 do not overflow f64.
-double sum_of_large_squares(std::span<const float> values) {
+// Squares of f32 neither overflow f64 nor vanish in it.
+double sum_of_squares_in_f64(std::span<const float> values) {
   double sum = 0;
   for (const float value : values) sum += double{value} * value;
   return sum;
@@ -122,9 +123,11 @@ Inspection inspect_tiles(std::span<const float> gradient, Visit visit) {
     sum += sum_of_squares(tile);
     visit(i, tile);
   }
-  if (std::isfinite(sum)) return {std::sqrt(sum), {}};
+  // What squares below the normal numbers of f32 lose of a larger sum than this does not count.
+  constexpr double kLeastMeanSquare = 0x1p-100;
+  if (sum >= kLeastMeanSquare * static_cast<double>(gradient.size()) && std::isfinite(sum)) return {std::sqrt(sum), {}};
   const auto found = std::ranges::find_if_not(gradient, is_finite);
-  if (found == gradient.end()) return {std::sqrt(sum_of_large_squares(gradient)), {}};
+  if (found == gradient.end()) return {std::sqrt(sum_of_squares_in_f64(gradient)), {}};
   return {sum, static_cast<std::uint64_t>(found - gradient.begin())};
 }
 

@@ -110,10 +110,6 @@ void draw_column(std::span<float> values, std::uint64_t seed, std::uint64_t step
   }
 }
 
-bool is_zero(std::span<const float> values) {
-  return std::ranges::all_of(values, [](float value) { return value == 0; });
-}
-
 }  // namespace
 
 MatrixShape matrix_of(std::span<const std::uint64_t> extents) {
@@ -161,7 +157,8 @@ void subtract_expanded(std::span<const float> left, std::span<const float> right
   if (shape.size() > 0) add_expanded(left, right, shape, -1, matrix.data());
 }
 
-// What is left of a column after projection is noise where it is far smaller than the column was.
+// What is left of a column after projection is noise where it is far smaller than the column was. In f64, where neither
+// a column's length nor its reciprocal leaves the range. A value that is not finite stays one.
 void orthogonalize(std::span<float> factor, std::size_t length) {
   constexpr double kNoise = 1e-5;
   for (std::size_t c = 0; c * length < factor.size(); ++c) {
@@ -169,12 +166,12 @@ void orthogonalize(std::span<float> factor, std::size_t length) {
     const double before = std::sqrt(dot_in_f64(current, current));
     for (std::size_t earlier = 0; earlier < c; ++earlier) {
       const std::span<float> unit = column(factor, length, earlier);
-      const auto share = static_cast<float>(dot_in_f64(unit, current));
-      for (std::size_t i = 0; i < length; ++i) current[i] -= share * unit[i];
+      const double share = dot_in_f64(unit, current);
+      for (std::size_t i = 0; i < length; ++i) current[i] = static_cast<float>(current[i] - share * unit[i]);
     }
     const double norm = std::sqrt(dot_in_f64(current, current));
-    const auto scale = norm > kNoise * before ? static_cast<float>(1 / norm) : 0.0f;
-    for (float& value : current) value *= scale;
+    const double scale = norm > kNoise * before ? 1 / norm : 0.0;
+    for (float& value : current) value = static_cast<float>(scale * value);
   }
 }
 
@@ -182,10 +179,16 @@ void draw_factor(std::span<float> factor, std::size_t length, std::uint64_t seed
   for (std::size_t c = 0; c * length < factor.size(); ++c) draw_column(column(factor, length, c), seed, step, c);
 }
 
-void redraw_zero_columns(std::span<float> factor, std::size_t length, std::uint64_t seed, std::uint64_t step) {
+void renew_factor(std::span<float> factor, std::size_t length, std::uint64_t seed, std::uint64_t step) {
   for (std::size_t c = 0; c * length < factor.size(); ++c) {
     const std::span<float> values = column(factor, length, c);
-    if (is_zero(values)) draw_column(values, seed, step, c);
+    double squares = dot_in_f64(values, values);
+    if (!(squares > 0 && std::isfinite(squares))) {
+      draw_column(values, seed, step, c);
+      squares = dot_in_f64(values, values);
+    }
+    const double scale = std::ldexp(1.0, -std::ilogb(std::sqrt(squares)));
+    for (float& value : values) value = static_cast<float>(scale * value);
   }
 }
 

@@ -47,14 +47,16 @@ void expand(std::span<const float> left, std::span<const float> right, MatrixSha
 void subtract_expanded(std::span<const float> left, std::span<const float> right, MatrixShape shape,
                        std::span<float> matrix);
 
-/// Makes the columns of `factor`, `length` values each, orthonormal (modified Gram-Schmidt, sums in f64). A column that
+/// Makes the columns of `factor`, `length` values each, orthonormal (modified Gram-Schmidt, in f64). A column that
 /// depends on those before it becomes 0, and with it what it would have delivered: that stays in the residual.
 void orthogonalize(std::span<float> factor, std::size_t length);
 
 /// Fills the columns of `factor` with numbers drawn from a bell around 0: the same on all ranks for the same seed and
 /// step.
 void draw_factor(std::span<float> factor, std::size_t length, std::uint64_t seed, std::uint64_t step);
-/// The same for columns that are 0 alone: a warm start from 0 would deliver nothing for ever.
-void redraw_zero_columns(std::span<float> factor, std::size_t length, std::uint64_t seed, std::uint64_t step);
+/// Makes a warm start of the factor that the last step ended with. Columns that are 0, which would deliver nothing for
+/// ever, or not finite are drawn. Each is multiplied by a power of two, so that its length is from 1 up to 2: products
+/// with it stay near the size of M's values, whatever that is, and no bit of its direction changes.
+void renew_factor(std::span<float> factor, std::size_t length, std::uint64_t seed, std::uint64_t step);
 
 }  // namespace tulle::gradient

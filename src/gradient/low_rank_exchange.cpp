@@ -22,7 +22,7 @@ void LowRankExchange::start(std::span<const float> matrix, const CallOptions& op
   matrix_ = matrix;
   options_ = options;
   counts_ = {};
-  redraw_zero_columns(right_, shape_.columns, seed_, options.step.value_or(0));
+  renew_factor(right_, shape_.columns, seed_, options.step.value_or(0));
   std::ranges::fill(left_, 0.0f);
   if (!matrix_.empty()) multiply(matrix_, shape_, right_, left_);
   request_ = sum(left_, left_algorithm_);

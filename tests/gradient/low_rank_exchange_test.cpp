@@ -1,4 +1,5 @@
 // powersgd: recipes that send matrices as products of two thin ones.
+#include <algorithm>
 #include <cmath>
 
 #include "gradient/training.hpp"
@@ -88,6 +89,45 @@ TEST(PowerSgd, StartsWarm) {
     return norm_of(difference);
   };
   EXPECT_LT(error_after(7), error_after(0));
+}
+
+// A frozen layer: what is left of it shrinks from step to step, and the factors with it, below every number.
+TEST(PowerSgd, StaysFiniteWhereGradientsBecomeZero) {
+  Training training = matrices("powersgd:2", 2, 60);
+  const GradientFunction gradient = training.gradient;
+  training.gradient = [=](int rank, std::uint64_t step, ParameterId id) {
+    Values values = gradient(rank, step, id);
+    if (step >= 3) std::ranges::fill(values, 0.0f);
+    return values;
+  };
+  const Trained trained = train(training);
+  expect_same_updates(trained);
+  for (const auto& step : trained.updates) ASSERT_TRUE(std::isfinite(norm_of(step[0][0])));
+  Values left = trained.residuals[0][0];
+  for (std::size_t i = 0; i < left.size(); ++i) left[i] += trained.residuals[0][1][i];
+  EXPECT_LT(norm_of(left), 1e-3) << "60 steps deliver what three have left: residuals cancel";
+}
+
+TEST(PowerSgd, DeliversGradientsOfAnyScale) {
+  for (const float scale : {1e-36f, 1e-30f, 1e-21f, 1e18f, 1e30f, 1e34f}) {
+    Training training = matrices("powersgd:2", 3, 12);
+    const GradientFunction gradient = training.gradient;
+    const Trained wanted = train(training);
+    training.gradient = [=](int rank, std::uint64_t step, ParameterId id) {
+      Values values = gradient(rank, step, id);
+      for (float& value : values) value *= scale;
+      return values;
+    };
+    const Trained trained = train(training);
+    expect_same_updates(trained);
+    for (std::size_t step = 0; step < 12; ++step) {
+      Values scaled = trained.updates[step][0][0];
+      for (float& value : scaled) value /= scale;
+      const double length = norm_of(wanted.updates[step][0][0]);
+      for (std::size_t i = 0; i < scaled.size(); ++i) scaled[i] -= wanted.updates[step][0][0][i];
+      ASSERT_LT(norm_of(scaled), 1e-3 * length) << "scale " << scale << ", step " << step;
+    }
+  }
 }
 
 TEST(PowerSgd, SendsFewerBytesThanDense) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "tulle/base/philox.hpp"
@@ -161,15 +162,39 @@ TEST(LowRank, factors_are_drawn_from_seed_step_and_column) {
   EXPECT_NEAR(norm_of(one) / std::sqrt(2000.0), std::sqrt(4.0 / 3), 0.1);
 }
 
-TEST(LowRank, a_warm_start_from_zero_is_drawn_anew) {
-  std::vector<float> factor{1, 2, 0, 0};
-  redraw_zero_columns(factor, 2, 1, 7);
-  EXPECT_EQ(factor[0], 1);
-  EXPECT_EQ(factor[1], 2);
-  std::vector<float> drawn(4);
+TEST(LowRank, a_warm_start_from_nothing_is_drawn_anew) {
+  std::vector<float> drawn(8);
   draw_factor(drawn, 2, 1, 7);
-  EXPECT_EQ(factor[2], drawn[2]);
-  EXPECT_NE(factor[2], 0);
+  constexpr float kInfinity = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
+  std::vector<float> factor{1, 0.5f, 0, 0, kNan, 1, kInfinity, 1};
+  renew_factor(factor, 2, 1, 7);
+  EXPECT_EQ(factor[0], 1);
+  EXPECT_EQ(factor[1], 0.5f);
+  for (std::size_t i = 2; i < 8; i += 2) {
+    EXPECT_EQ(factor[i] / factor[i + 1], drawn[i] / drawn[i + 1]) << i;
+    EXPECT_NE(factor[i], 0);
+  }
+}
+
+TEST(LowRank, a_warm_start_has_the_length_of_one_whatever_the_last_step_was) {
+  for (const float scale : {1e-40f, 1e-21f, 1.0f, 1e18f, 1e38f}) {
+    std::vector<float> factor{3 * scale, 0, 1.5f * scale, 0.75f * scale};
+    renew_factor(factor, 2, 1, 7);
+    for (std::size_t i = 0; i < 4; i += 2) {
+      const double length = std::hypot(factor[i], factor[i + 1]);
+      EXPECT_TRUE(length >= 1 && length < 2) << scale;
+    }
+    EXPECT_NEAR(factor[2], 2 * factor[3], 1e-4);
+  }
+}
+
+TEST(LowRank, columns_of_any_scale_become_orthonormal) {
+  for (const float scale : {1e-44f, 1e-30f, 1e30f, 3e38f}) {
+    std::vector<float> factor{scale, 0, 0, scale, scale, 0};
+    orthogonalize(factor, 3);
+    const std::vector<float> expected{1, 0, 0, 0, 1, 0};
+    for (std::size_t i = 0; i < factor.size(); ++i) EXPECT_NEAR(factor[i], expected[i], 1e-6) << scale;
+  }
 }
 
 TEST(LowRank, tensors_are_matrices_of_their_first_extent) {

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "collectives/exchange.hpp"
 #include "collectives/teams.hpp"
+#include "select/share.hpp"
 #include "tulle/codec/registry.hpp"
 
 namespace tulle {
@@ -83,9 +83,7 @@ CallOptions with_k(CallOptions options, std::uint64_t dimension) {
   if (options.k == 0 && !options.density) {
     throw Error(ErrorKind::bad_input, "an accumulator needs k or density: how much to deliver");
   }
-  if (options.k == 0) {
-    options.k = static_cast<std::uint64_t>(std::llround(*options.density * static_cast<double>(dimension)));
-  }
+  if (options.k == 0) options.k = values_of_share(*options.density, dimension);
   options.k = std::min(std::max<std::uint64_t>(options.k, 1), dimension);
   return options;
 }

@@ -9,10 +9,11 @@ namespace tulle {
 struct ScatterQuota {
   std::uint64_t sent = 0;  ///< of all blocks together
   std::uint64_t kept = 0;  ///< of all blocks together
+  std::uint64_t dimension = 0;
   std::uint64_t turn = 0;  ///< which blocks get what does not divide
 
-  std::uint64_t of_sent(int blocks, int block) const { return quota(sent, blocks, block, turn); }
-  std::uint64_t of_kept(int blocks, int block) const { return quota(kept, blocks, block, turn); }
+  std::uint64_t of_sent(int blocks, int block) const { return quota(sent, dimension, blocks, block, turn); }
+  std::uint64_t of_kept(int blocks, int block) const { return quota(kept, dimension, blocks, block, turn); }
 };
 
 /// Gives the rank the largest values of its block of the team's sum. ⌈log2⌉ of the team's size rounds, from

@@ -22,7 +22,7 @@ Task<Outcome> spar_reduce_scatter(Operation& operation, Payload& payload, const 
   Ledger ledger(operation, payload.accumulator, options.residual);
   Exchange exchange(operation, payload.accumulator, options, ledger);
   const TeamPlace place = TeamPlace::of(exchange.rank(), exchange.size(), 1);
-  const ScatterQuota quota{options.k, options.k, options.step.value_or(operation.sequence())};
+  const ScatterQuota quota{options.k, options.k, exchange.dimension(), options.step.value_or(operation.sequence())};
   AnyStream block = co_await scatter_top_k(exchange, ledger, place, quota, 0);
   ledger.settle_without_result();
   co_return exchange.outcome({std::move(block), 0, {}}, ledger);

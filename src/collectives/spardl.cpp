@@ -51,7 +51,7 @@ Task<Outcome> spardl(Operation& operation, Payload& payload, const CallOptions& 
   Exchange exchange(operation, payload.accumulator, options, ledger);
   const TeamPlace place = TeamPlace::of(exchange.rank(), exchange.size(), options.teams);
   const TeamGather gather = team_gather_of(options);
-  ScatterQuota quota{options.k, options.k, options.step.value_or(operation.sequence())};
+  ScatterQuota quota{options.k, options.k, exchange.dimension(), options.step.value_or(operation.sequence())};
   TeamGatherState first_call;
   TeamGatherState& h = state != nullptr ? state->team_gather : first_call;
   if (gather == TeamGather::b_sag) {

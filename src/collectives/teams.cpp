@@ -8,6 +8,7 @@
 #include <bit>
 #include <cmath>
 
+#include "tulle/collectives/collectives.hpp"
 #include "tulle/select/top_k.hpp"
 
 namespace tulle {
@@ -26,10 +27,17 @@ AnyStream keep_largest(Exchange& exchange, Ledger& ledger, const AnyStream& sum,
 
 }  // namespace
 
-std::uint64_t quota(std::uint64_t total, int blocks, int block, std::uint64_t turn) {
+// Value i of `total` belongs at i·dimension/total. Every turn moves all of them on by a block, around the end.
+std::uint64_t quota(std::uint64_t total, std::uint64_t dimension, int blocks, int block, std::uint64_t turn) {
+  using Wide = unsigned __int128;
+  if (dimension == 0) return 0;
   const auto count = static_cast<std::uint64_t>(blocks);
-  const bool gets_one_more = (static_cast<std::uint64_t>(block) + turn) % count < total % count;
-  return total / count + (gets_one_more ? 1 : 0);
+  const auto moved = static_cast<std::uint64_t>(Wide{turn % count} * total * dimension / count % dimension);
+  const auto up_to = [&](std::uint64_t end) {
+    return static_cast<std::uint64_t>((Wide{total} * end + moved) / dimension);
+  };
+  const Range range = block_of(dimension, blocks, block);
+  return up_to(range.end) - up_to(range.begin);
 }
 
 TeamGather team_gather_of(const CallOptions& options) {

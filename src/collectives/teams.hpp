@@ -22,9 +22,10 @@ struct TeamPlace {
   int counterpart(int other) const { return other * team_size + position; }
 };
 
-/// Of `total` values, how many are block `block`'s: equal shares, and what is left over goes to other blocks every
-/// time, so that none starves where there are fewer values than blocks.
-std::uint64_t quota(std::uint64_t total, int blocks, int block, std::uint64_t turn);
+/// Of `total` values, how many a block of [0, dimension) may bring: shares by the sizes of blocks, at most a block's
+/// size. What is left over goes to other blocks every time, so that none starves where there are fewer values than
+/// blocks. REQUIRES: total <= dimension.
+std::uint64_t quota(std::uint64_t total, std::uint64_t dimension, int blocks, int block, std::uint64_t turn);
 
 enum class TeamGather { none, r_sag, b_sag };
 /// Throws bad_input where the options ask for what there is not.

@@ -12,6 +12,7 @@
 #include "base/timed.hpp"
 #include "gradient/energy.hpp"
 #include "gradient/exchange_model.hpp"
+#include "select/share.hpp"
 #include "tulle/base/crc32c.hpp"
 #include "tulle/base/error.hpp"
 #include "tulle/comm/control.hpp"
@@ -395,7 +396,7 @@ AnyStream Pipeline::phantom_contribution() const {
   const std::uint64_t size = parameter_.size;
   const bool selects = (route_ == Route::selected || route_ == Route::gathered) && recipe.selector != "none";
   if (!selects) return AnyStream::phantom(ValueType::f32, size, {0, size}, Layout::dense, size);
-  std::uint64_t taken = static_cast<std::uint64_t>(std::ceil(density_now() * static_cast<double>(size)));
+  std::uint64_t taken = values_of_share(density_now(), size);
   if (recipe.keep > 0) taken = size / recipe.bucket * recipe.keep + std::min(recipe.keep, size % recipe.bucket);
   return AnyStream::phantom(ValueType::f32, size, {0, size}, Layout::sparse, std::min(taken, size));
 }
@@ -468,7 +469,7 @@ AnyStream Pipeline::select_from_accumulator() {
 std::optional<AnyStream> Pipeline::select_by_old_threshold() {
   SelectOptions options = select_options();
   const double share = common_.recipe.keep > 0 ? kept_share() : *options.density;
-  const auto k = static_cast<std::uint64_t>(std::ceil(share * static_cast<double>(parameter_.size)));
+  const std::uint64_t k = values_of_share(share, parameter_.size);
   options.threshold = threshold_.threshold;
   options.cap = kMostSurvivors * k;
   Selection found = select_in_place<float>("threshold_filter", accumulator_, options);

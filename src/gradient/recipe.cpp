@@ -24,9 +24,20 @@ Parts cut(std::string_view text, char separator) {
   return {text.substr(0, place), text.substr(place + 1)};
 }
 
+// 0 of a bucket is off, which a recipe that keeps so many may become; where it is off already, somebody means none.
+void set_named(Recipe& recipe, std::string_view field, std::string_view value) {
+  const bool was_off = recipe.keep == 0;
+  set_field(recipe, field, value);
+  if (field != "keep" || !was_off || recipe.keep > 0) return;
+  throw Error(ErrorKind::bad_input,
+              fmt::format("recipe: keep is '{}', which sends nothing; expected 1 or more of every bucket, as in "
+                          "topk:16/512, or a share of all values, as in topk:1%",
+                          value));
+}
+
 // A value without a name: 16/512 is what to keep, everything else is for the preset's first knob.
 void set_first_knob(Recipe& recipe, const Preset& preset, std::string_view value) {
-  if (value.find('/') != value.npos) return set_field(recipe, "keep", value);
+  if (value.find('/') != value.npos) return set_named(recipe, "keep", value);
   if (value == "randomized" || value == "exact") return set_field(recipe, "form", value);
   if (preset.first_knob.empty()) {
     throw Error(ErrorKind::bad_input, fmt::format("recipe: {} has no knob that '{}' could set", preset.name, value));
@@ -44,7 +55,7 @@ Recipe recipe_of_preset(std::string_view text) {
     if (knob.find('=') == knob.npos) {
       set_first_knob(recipe, preset, knob);
     } else {
-      set_field(recipe, field, value);
+      set_named(recipe, field, value);
     }
     rest = others;
   }
@@ -69,7 +80,7 @@ void add_stage(Recipe& recipe, std::string_view stage) {
   if (const ValueCodecRow* const coding = coding_named(name == "fp16" ? "f16" : name)) {
     recipe.values = coding_of(*coding, value);
   } else {
-    set_field(recipe, name, value);
+    set_named(recipe, name, value);
   }
 }
 

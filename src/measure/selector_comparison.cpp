@@ -8,6 +8,7 @@
 #include <cstring>
 #include <functional>
 
+#include "select/share.hpp"
 #include "select/sum_magnitudes.hpp"
 #include "stream/kernels.hpp"
 #include "tulle/select/selector.hpp"
@@ -193,7 +194,7 @@ void add_row(Candidates& candidates, Data& data, const SelectorComparisonSpec& s
   if (name == "bucketed_top_k") return add_buckets(candidates, data, spec);
   for (const double density : spec.densities) {
     SelectOptions options{.density = density, .seed = spec.seed, .threads = spec.threads};
-    const auto k = static_cast<std::uint64_t>(std::ceil(density * static_cast<double>(data.values.size())));
+    const std::uint64_t k = values_of_share(density, data.values.size());
     if (name == "threshold_filter") options.threshold = threshold_of(data.values, density);
     candidates.push_back(selector(data, name, fmt::format("{:g}", density), options,
                                   [&](const Selection& selection) { return check(data.values, name, selection, k); }));

@@ -6,6 +6,7 @@
 
 #include "measure/random_values.hpp"
 #include "measure/verify.hpp"
+#include "select/share.hpp"
 #include "tulle/base/philox.hpp"
 #include "tulle/stream/reduction.hpp"
 
@@ -160,7 +161,7 @@ class AccumulatorWorkload final : public Workload {
 }  // namespace
 
 std::uint64_t share_of(std::uint64_t dimension, double density) {
-  return static_cast<std::uint64_t>(std::llround(density * static_cast<double>(dimension)));
+  return values_of_share(density, dimension);
 }
 
 std::unique_ptr<Workload> make_stream_workload(LocalRanks& ranks, const ComparisonSpec& spec, double density) {

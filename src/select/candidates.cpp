@@ -13,9 +13,6 @@
 namespace tulle {
 namespace {
 
-// Below this size all non-zeros are candidates: the sample would cost as much as it saves.
-constexpr std::uint64_t kSmallInput = 1u << 12;
-
 // The sampled rank that lies below the k-th largest value but for one time in thousands: the mean and four deviations.
 std::size_t safe_rank(std::size_t sample, std::uint64_t count, std::uint64_t k) {
   const double mean = static_cast<double>(sample) * static_cast<double>(k) / static_cast<double>(count);
@@ -101,7 +98,7 @@ Key KeySample::at_rank(std::size_t rank) const {
 
 Candidates gather_candidates(const DenseInput& input, const CandidateSpec& spec) {
   const std::uint64_t count = input.range.size();
-  const bool by_sample = spec.k > 0 && count >= kSmallInput;
+  const bool by_sample = spec.k > 0 && is_sampled(input);
   DenseInput unread = by_sample ? added_while_cached(input) : input;
   const KeySample sample(unread, spec, by_sample ? KeySample::default_size(count) : 0);
   for (std::size_t rank = by_sample ? safe_rank(sample.size(), count, spec.k) : 0;; rank *= 4) {

@@ -27,6 +27,9 @@ struct CandidateSpec {
   std::uint64_t step = 0;
 };
 
+/// Whether a sample says something about the input: below a few thousand values it costs as much as it saves.
+inline bool is_sampled(const DenseInput& input) { return input.range.size() >= 1u << 12; }
+
 /// Keys of some values from all over the input. Reads the addend with the values.
 class KeySample {
  public:

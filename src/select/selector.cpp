@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 
 #include <cassert>
-#include <cmath>
 
 #include "base/parallel.hpp"
 #include "select/pack_selected.hpp"
 #include "select/selectors.hpp"
+#include "select/share.hpp"
 #include "tulle/stream/reduction.hpp"
 
 namespace tulle {
@@ -62,7 +62,7 @@ DenseInput residual_of(std::span<V> residual, const SelectOptions& options) {
 
 std::uint64_t wanted_k(const SelectOptions& options, std::uint64_t count) {
   if (options.k) return std::min(*options.k, count);
-  return std::min(count, static_cast<std::uint64_t>(std::ceil(*options.density * static_cast<double>(count))));
+  return values_of_share(*options.density, count);
 }
 
 Side side_of(Sign sign) {

@@ -55,6 +55,35 @@ TEST_P(EveryLossyRow, loses_nothing_and_gives_the_same_bits_everywhere) {
   }
 }
 
+// As selectors do, so that a recipe with another row sends no fewer.
+TEST_P(EveryLossyRow, rounds_a_density_up) {
+  if (ranks() != 1) return;
+  for (const auto& [density, k] : {std::pair{0.0045, 3u}, std::pair{0.1, 51u}, std::pair{1e-6, 1u}}) {
+    auto accumulators = make_accumulators<float>(1, 510);
+    for (float& value : accumulators[0]) value = value == 0 ? 1 : value;
+    const SimRun run = reduce_accumulators(row().kind, accumulators, {.algorithm = row().name, .density = density});
+    expect_no_errors(run.errors);
+    EXPECT_EQ(run.outcomes[0].stream.nnz(), k) << density;
+  }
+}
+
+// Blocks that are empty, or smaller than the others, have no quota that a larger one could use.
+TEST(Spardl, delivers_all_values_where_all_are_asked_for) {
+  for (const int ranks : {1, 2, 3, 4, 6, 8}) {
+    for (const std::size_t dimension : {1u, 2u, 3u, 5u, 7u, 17u}) {
+      for (std::uint64_t step = 0; step < 8; ++step) {
+        auto accumulators = make_accumulators<std::int64_t>(ranks, dimension, step);
+        const SimRun run = reduce_accumulators(OperationKind::allreduce, accumulators,
+                                               {.algorithm = "spardl", .k = dimension, .step = step});
+        expect_no_errors(run.errors);
+        // What cancels on its way is no part of the result, and stays where it was.
+        EXPECT_EQ(sum_of(accumulators), std::vector<std::int64_t>(dimension))
+            << ranks << " ranks, " << dimension << " values, step " << step;
+      }
+    }
+  }
+}
+
 TEST_P(EveryLossyRow, delivers_what_is_large) {
   // One rank holds one value that outweighs all others: it arrives, and what arrives is said to.
   auto accumulators = make_accumulators<float>(ranks(), 997);

@@ -46,7 +46,7 @@ TEST(Quota, adds_up_and_starves_no_block) {
       for (std::uint64_t turn = 0; turn < static_cast<std::uint64_t>(blocks); ++turn) {
         std::uint64_t sum = 0;
         for (int block = 0; block < blocks; ++block) {
-          const std::uint64_t share = quota(total, blocks, block, turn);
+          const std::uint64_t share = quota(total, 1040 * 1040, blocks, block, turn);
           sum += share;
           over_time[static_cast<std::size_t>(block)] += share;
         }
@@ -55,6 +55,27 @@ TEST(Quota, adds_up_and_starves_no_block) {
       for (const std::uint64_t share : over_time) EXPECT_EQ(share, total);
     }
   }
+}
+
+// Of few values too, and where blocks are empty: what a block cannot bring, another does.
+TEST(Quota, is_no_more_than_a_block_has) {
+  for (const int blocks : {1, 2, 3, 4, 7, 16}) {
+    for (const std::uint64_t dimension : {1, 2, 3, 5, 17, 100}) {
+      for (std::uint64_t total = 0; total <= dimension; ++total) {
+        for (std::uint64_t turn = 0; turn < 2 * static_cast<std::uint64_t>(blocks); ++turn) {
+          std::uint64_t sum = 0;
+          for (int block = 0; block < blocks; ++block) {
+            const std::uint64_t share = quota(total, dimension, blocks, block, turn);
+            ASSERT_LE(share, block_of(dimension, blocks, block).size());
+            sum += share;
+          }
+          ASSERT_EQ(sum, total) << total << " of " << dimension << " in " << blocks << " blocks, turn " << turn;
+        }
+      }
+    }
+  }
+  constexpr std::uint64_t kMany = std::uint64_t{1} << 62;
+  EXPECT_EQ(quota(kMany, kMany, 4, 2, 3), kMany / 4);
 }
 
 // A world in which `grows_by · h` values come out.

@@ -58,6 +58,10 @@ TEST(Recipe, WhatWouldBeLostWithoutAWordIsRefused) {
   EXPECT_NE(refusal_of("topk|indices:foo").find("no index coding is called 'foo'"), std::string::npos);
   EXPECT_NE(refusal_of("topk|bits:4").find("has no such option"), std::string::npos);
   EXPECT_NE(refusal_of("topk:s=1.5").find("has no such option"), std::string::npos);
+  for (const char* const nothing : {"topk:0/512", "topk:keep=0/512", "topk|keep:0", "dense|keep:0/64"}) {
+    EXPECT_NE(refusal_of(nothing).find("sends nothing; expected 1 or more"), std::string::npos) << nothing;
+  }
+  EXPECT_EQ(parse_recipe("sparseloco|keep:0|selector:exact_top_k|density:1%").keep, 0u);
   EXPECT_EQ(parse_recipe("topk|qsgd|bits:2").values.bits, 2);
   EXPECT_FALSE(parse_recipe("topk|no_ef").error_feedback);
   EXPECT_TRUE(parse_recipe("topk|no_ef:off").error_feedback);

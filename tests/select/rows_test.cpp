@@ -5,6 +5,7 @@
 
 #include "select/candidates.hpp"
 #include "select/reference.hpp"
+#include "select/share.hpp"
 #include "tulle/select/selector.hpp"
 
 namespace tulle::test {
@@ -347,6 +348,45 @@ TEST(SampledTopK, SelectsAboutKAndOnlyWhatReachesItsThreshold) {
       }
     }
   }
+}
+
+// On average no fewer than asked for, whatever the size: small inputs have no sample to speak of.
+TEST(SampledTopK, SelectsKOnAverageOfAnySize) {
+  constexpr std::uint64_t kDraws = 200;
+  struct Case {
+    std::size_t count;
+    double density;
+  };
+  for (const auto& [count, density] : {Case{65, 0.05}, Case{513, 0.05}, Case{5000, 0.01}, Case{5000, 0.05},
+                                       Case{20000, 0.001}, Case{100000, 0.001}, Case{100000, 0.05}}) {
+    const std::vector<float> values = random_floats(count, 21);
+    const std::uint64_t k = values_of_share(density, count);
+    std::uint64_t total = 0, least = count;
+    for (std::uint64_t step = 0; step < kDraws; ++step) {
+      const std::uint64_t selected = run("sampled_top_k", values, {.density = density, .step = step}).stream.nnz();
+      total += selected;
+      least = std::min(least, selected);
+    }
+    SCOPED_TRACE(::testing::Message() << count << " values, density " << density);
+    EXPECT_GE(static_cast<double>(total), static_cast<double>(k * kDraws));
+    EXPECT_LE(3 * total, 4 * k * kDraws);
+    EXPECT_GE(4 * least, 3 * k);
+  }
+}
+
+// The sample sees all large values and no others, so its threshold lets too few pass.
+TEST(SampledTopK, SurvivesDataThatMisleadsTheSample) {
+  std::vector<float> values = random_floats(100000, 15);
+  const std::set<std::uint64_t> sampled = sampled_positions(values.size());
+  for (const std::uint64_t position : sampled) values[position] += std::copysign(100.0f, values[position]);
+  const std::uint64_t k = 2 * sampled.size();
+  std::vector<float> residual(values.size());
+  const Selection selection =
+      accumulate_and_select("sampled_top_k", std::span(residual), std::span<const float>(values), {.k = k});
+  EXPECT_GE(4 * selection.stream.nnz(), 3 * k);
+  EXPECT_LE(3 * selection.stream.nnz(), 4 * k);
+  for (const auto& [index, value] : model_of<float>(selection.stream)) residual[index] += value;
+  EXPECT_EQ(residual, values);
 }
 
 TEST(SampledTopK, SelectsAgainWhereTooManyPass) {

@@ -2,6 +2,7 @@
 #include "tulle/select/selector.hpp"
 
 #include "select/reference.hpp"
+#include "select/share.hpp"
 
 namespace tulle::test {
 namespace {
@@ -227,6 +228,17 @@ TEST_P(EverySelector, AllocatesNothingInTheSteadyState) {
   const std::uint64_t before = pool_stats().system_allocations;
   for (int i = 0; i < 5; ++i) step();
   EXPECT_EQ(pool_stats().system_allocations, before);
+}
+
+TEST(Selectors, RoundAShareUpAndNoProductOfIt) {
+  EXPECT_EQ(values_of_share(0.05, 513), 26u);
+  EXPECT_EQ(values_of_share(0.07, 100), 7u);  // the product is 7.000000000000001
+  EXPECT_EQ(values_of_share(1e-9, 100), 1u);
+  EXPECT_EQ(values_of_share(0, 100), 0u);
+  EXPECT_EQ(values_of_share(1, 1u << 31), 1u << 31);
+  for (std::uint64_t percent = 1; percent <= 100; ++percent) {
+    EXPECT_EQ(values_of_share(static_cast<double>(percent) / 100, 300), 3 * percent);
+  }
 }
 
 TEST(Selectors, AreFoundByName) {

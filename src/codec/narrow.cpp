@@ -1,6 +1,6 @@
 // f32, f16 and bf16: each value rounded to the nearest of that type, ties to even. NaN and infinity travel; what is
-// finite and too large for f16 or bf16 becomes its largest value, 65504 or 3.39e38, so that no sum is infinite which was
-// not before. No parameters, 4 or 2 bytes a value.
+// finite and too large for f16 or bf16 becomes its largest value, 65504 or 3.39e38, so that no sum is infinite which
+// was not before. No parameters, 4 or 2 bytes a value.
 #include <algorithm>
 #include <bit>
 #include <cmath>

@@ -89,8 +89,8 @@ AnyStream mapped(const AnyStream& stream, Function function) {
   return with_values(stream, std::move(values));
 }
 
-// In f32, which is twice as fast as in f64; a few hundred squares at a time lose nothing that a norm is used for. Squares
-// leave the range of f32 from 1.8e19 on and below 1e-19.
+// In f32, which is twice as fast as in f64; a few hundred squares at a time lose nothing that a norm is used for.
+// Squares leave the range of f32 from 1.8e19 on and below 1e-19.
 double sum_of_squares(std::span<const float> tile) {
   float sums[kLanes] = {};
   const std::size_t whole = tile.size() / kLanes * kLanes;

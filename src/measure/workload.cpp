@@ -160,9 +160,7 @@ class AccumulatorWorkload final : public Workload {
 
 }  // namespace
 
-std::uint64_t share_of(std::uint64_t dimension, double density) {
-  return values_of_share(density, dimension);
-}
+std::uint64_t share_of(std::uint64_t dimension, double density) { return values_of_share(density, dimension); }
 
 std::unique_ptr<Workload> make_stream_workload(LocalRanks& ranks, const ComparisonSpec& spec, double density) {
   return std::make_unique<StreamWorkload>(ranks, spec, density);

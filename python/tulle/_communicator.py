@@ -388,7 +388,7 @@ class _TorchRendezvous:
                 self._store.add(keys[self.rank], -1)  # so that another try may meet those who come later
                 _meetings[self._name] -= 1
                 raise DeadlineError(
-                    f"rank {self.rank}: {_ranks(missing)} did not come within {self._deadline:g} s to connect with the others: "
+                    f"rank {self.rank}: {ranks_of(missing)} did not come within {self._deadline:g} s to connect with the others: "
                     "all ranks of the process group must make this call",
                     self.rank,
                     missing[0],
@@ -407,7 +407,8 @@ def _torch_store() -> Any:
         return None
 
 
-def _ranks(numbers: list[int]) -> str:
+def ranks_of(numbers: list[int]) -> str:
+    """In words."""
     if len(numbers) == 1:
         return f"rank {numbers[0]}"
     shown = ", ".join(map(str, numbers[:8]))

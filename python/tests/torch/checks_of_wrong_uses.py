@@ -1,7 +1,7 @@
 """Checks of two ranks: what users do wrong, and the error that all ranks get for it."""
 import copy
+import inspect
 import io
-import re
 import time
 import warnings
 
@@ -177,6 +177,30 @@ def ignored_and_frozen_parameters_may_be_there():
     loss_of(ddp, 2).backward()
 
 
+@check
+def a_state_of_one_rank_is_not_loaded_on_another():
+    def trained():
+        model = made()
+        ddp, handle = registered(model, "topk:1%,dense_below=0")
+        loss_of(ddp, 0).backward()
+        return handle
+
+    handle, other = trained(), trained()
+    waits = handle.residual("second.weight")
+    saved = [handle.state_dict()]
+    dist.broadcast_object_list(saved)  # as accelerate's register_for_checkpointing(handle)
+    if RANK == 0:
+        other.load_state_dict(saved[0])
+    else:
+        words = "it has the state of rank 0 of 2, and rank 1 of 2 needs its own or all"
+        error = require(lambda: other.load_state_dict(saved[0]), ValueError, words)
+        assert "register_for_checkpointing() handle.of_all_ranks()" in str(error)
+    saved = [handle.of_all_ranks().state_dict()]
+    dist.broadcast_object_list(saved)
+    other.of_all_ranks().load_state_dict(saved[0])
+    assert torch.equal(other.residual("second.weight"), waits)
+
+
 # ------------------------------------------------------------ clipping
 
 
@@ -282,6 +306,19 @@ def gradients_with_momentum_inside_reach_the_optimizer_as_they_are():
         for is_first in (True, False):
             train(lambda model: None, is_first)
             require(lambda: train(scaled, is_first), ValueError, words)
+    model = made()
+    optimizer = sgd(model)
+    ddp, _ = registered(model, "dgc:10%", optimizer=optimizer)
+
+    def closure(change=lambda model: None):
+        optimizer.zero_grad()
+        loss = loss_of(ddp, 0)
+        loss.backward()
+        change(model)
+        return loss
+
+    assert float(optimizer.step(closure)) > 0 and float(optimizer.step(closure=closure)) > 0
+    require(lambda: optimizer.step(lambda: closure(scaled)), ValueError, words)  # as Lightning does
     model = made()
     optimizer = tulle.torch.DistributedOptimizer(sgd(model), model, "dgc:10%")
     loss_of(model, 0).backward()
@@ -450,6 +487,16 @@ def a_sharded_model_is_summed_over_ranks_with_the_same_shards_only():
     loss_of(model, 0).backward()
     assert handle.plan()["second"]["how"] == "exact_top_k" and "second" in handle.plan_text()
     require(lambda: handle.load_state_dict({"third": {}}), ValueError, "no module in fully_shard() is called 'third'")
+
+
+@check
+def options_are_known_to_who_checks_types():
+    functions = (
+        tulle.torch.register, tulle.torch.DistributedOptimizer, tulle.torch.Local, tulle.torch.fsdp_hook,
+        tulle.torch.all_reduce,
+    )  # fmt: skip
+    for function in functions:
+        assert "Unpack[" in inspect.signature(function).parameters["options"].annotation, function
 
 
 @check

@@ -2,16 +2,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 import torch.distributed
 
-from .._collectives import Request, broadcast, iallreduce
+from .._collectives import Options, Request, broadcast, iallreduce
 from .._communicator import Communicator, communicator_of
 from .._stream import Stream
 from ._tensors import TYPE_NAMES, Stage, array_of, require_whole, type_name
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 # Indices of a stream are right; from torch 2 on one is asked whether they shall be looked at.
 _CHECKS = {"check_invariants": False} if hasattr(torch.sparse, "check_sparse_tensor_invariants") else {}
@@ -45,7 +48,7 @@ class Work:
         return self._tensor
 
 
-def all_reduce(tensor: torch.Tensor, group: Any = None, async_op: bool = False, **options: Any) -> Any:
+def all_reduce(tensor: torch.Tensor, group: Any = None, async_op: bool = False, **options: Unpack[Options]) -> Any:
     """The sum of all ranks' tensors, in place: of dense ones, and of sparse COO ones, whose numbers of values may
     differ between ranks, down to none. Takes the options of :func:`tulle.allreduce`.
 

@@ -286,8 +286,8 @@ class Handle:
             # The scaler of every rank then finds it, skips the optimizer's step and lowers the scale.
             for place in step.places.values():
                 place.tensor.fill_(float("inf"))
-            for each in step.sparse.values():
-                replace(each, infinite(each))
+            for gradient in step.sparse.values():
+                replace(gradient, infinite(gradient))
             self._skipped_steps += 1
             return None
         scale = float(self._scaler.get_scale())
@@ -299,8 +299,8 @@ class Handle:
         self._write_updates(step)
         names = list(self._pipeline.named)
         norms = {names[number]: float(each.norm()) for number, each in whole.items()} if self._taken.optimizers else None
-        for number, each in results.items():
-            each.tensor.copy_(whole[number].mul_(scale))
+        for number, place in results.items():
+            place.tensor.copy_(whole[number].mul_(scale))
         return norms
 
     # ------------------------------------------------------------ what it tells
@@ -373,11 +373,33 @@ class Handle:
         self._taken.require_same(state_dict, self._parameters)
         self._pipeline.load_state_dict(state_dict)
 
+    def of_all_ranks(self) -> OfAllRanks:
+        """The handle for checkpoints that one rank writes and all ranks load, as accelerate's.
+
+        >>> accelerator.register_for_checkpointing(handle.of_all_ranks())  # doctest: +SKIP
+        """
+        return OfAllRanks(self)
+
     def __reduce__(self) -> Any:
         raise TypeError("a handle is of this process, and is not copied or pickled: save what handle.state_dict() gives")
 
     def __repr__(self) -> str:
         return f"Handle({self.recipe}, {self._expected} parameters, {self._pipeline.comm!r})"
+
+
+class OfAllRanks:
+    """What :meth:`Handle.of_all_ranks` gives. All ranks must call its methods."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    def state_dict(self) -> dict[str, Any]:
+        """What all ranks keep between steps."""
+        return self._handle.state_dict(all_ranks=True)
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        """Goes on from it, on any number of ranks."""
+        self._handle.load_state_dict(state_dict)
 
 
 def _parameters_of(model: torch.nn.Module | None) -> Iterator[torch.Tensor]:

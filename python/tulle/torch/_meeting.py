@@ -20,7 +20,8 @@ class Meeting:
 
     def __init__(self, group: Any, options: Mapping[str, Any]) -> None:
         self._options = dict(options)
-        self._deadline, self._error = None, None
+        self._deadline: float | None = None
+        self._error: Exception | None = None
         try:
             self._deadline = _seconds(options["deadline"]) if "deadline" in options else None
         except (TypeError, ValueError) as error:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from .._collectives import Request, broadcast, iallreduce
-from .._communicator import Communicator
+from .._communicator import Communicator, ranks_of
 from .._errors import Error, class_of
 from .._gradient import Recipe, Synchronizer
 from .._stream import Stream
@@ -193,12 +193,21 @@ class Pipeline:
     def load_state_dict(self, state_dict: Any) -> None:
         """See Handle.load_state_dict()."""
         states: dict[int, np.ndarray] = {}
+        saved = 0
         for each in dicts_of(state_dict):
+            saved = max(saved, int(each.get("ranks", 0)))
             for key, tensor in each.items():
                 if key.startswith("state of rank "):
                     states[int(key.rpartition(" ")[2])] = _state_in(tensor, key)
         if not states:
             raise ValueError("there is no state of a rank in it: give what state_dict() gave")
+        is_own = saved == self.comm.size and self.comm.rank in states
+        if len(states) < saved and not is_own:
+            raise ValueError(
+                f"it has the state of {ranks_of(sorted(states))} of {saved}, and rank {self.comm.rank} of {self.comm.size} "
+                "needs its own or all: let every rank save its own, or call state_dict(all_ranks=True) on all; give "
+                "accelerate's register_for_checkpointing() handle.of_all_ranks()"
+            )
         self.synchronizer.load_state([states[rank] for rank in sorted(states)])
 
 

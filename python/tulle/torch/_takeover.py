@@ -74,18 +74,43 @@ class _Update:
 
 
 def _around_steps(optimizer: Any, before: Callable[[Any], None], after: Callable[[Any], None]) -> None:
+    """Calls them around the optimizer's steps. Where a step computes gradients by a closure, as Lightning's do, which also
+    clip in it, that comes before."""
+
+    def then_before(closure: Any) -> Any:
+        def computing() -> Any:
+            loss = closure()
+            before(optimizer)
+            return loss
+
+        return computing if callable(closure) else closure
+
+    def wrapped(arguments: Any, named: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return tuple(map(then_before, arguments)), {name: then_before(each) for name, each in named.items()}
+
+    def has_closure(arguments: Any, named: Any) -> bool:
+        return any(map(callable, (*arguments, *named.values())))
+
+    def before_step(_: Any, arguments: Any, named: Any) -> Any:
+        if has_closure(arguments, named):
+            return wrapped(arguments, named)
+        return before(optimizer)
+
     if hasattr(optimizer, "register_step_pre_hook"):
-        optimizer.register_step_pre_hook(lambda stepping, *_: before(stepping))
-        optimizer.register_step_post_hook(lambda stepping, *_: after(stepping))
+        optimizer.register_step_pre_hook(before_step)
+        optimizer.register_step_post_hook(lambda *_: after(optimizer))
         return
     own = optimizer.step  # of torch 1.13; schedulers have put theirs there, or will, and want a method
 
-    def step(self: Any, *arguments: Any, **named: Any) -> Any:
-        before(self)
+    def step(_: Any, *arguments: Any, **named: Any) -> Any:
+        if has_closure(arguments, named):
+            arguments, named = wrapped(arguments, named)
+        else:
+            before(optimizer)
         try:
             return own(*arguments, **named)
         finally:
-            after(self)
+            after(optimizer)
 
     step.__dict__.update({name: value for name, value in own.__dict__.items() if name != "__wrapped__"})
     optimizer.step = types.MethodType(step, optimizer)
@@ -140,7 +165,7 @@ class TakeOver:
         them."""
         if self.optimizers:
             self._delivered = [
-                _Update(name, each, each.grad, None if each.grad is None else each.grad._version, norms and norms[name])
+                _Update(name, each, each.grad, None if each.grad is None else each.grad._version, (norms or {}).get(name))
                 for name, each in named.items()
             ]
 

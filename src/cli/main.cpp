@@ -3,13 +3,17 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <iostream>
+#include <string>
+#include <vector>
 
 #include "cli/commands.hpp"
 #include "cli/common/launch.hpp"
 #include "cli/common/print.hpp"
 #include "cli/common/usage.hpp"
+#include "cli/run/run.hpp"
 #include "tulle/version.hpp"
 
 namespace {
@@ -71,7 +75,10 @@ int main(int argc, char** argv) {
   tulle::cli::add_explain_command(app, action);
   tulle::cli::add_plan_command(app, action);
   try {
-    app.parse(argc, argv);
+    std::vector<std::string> words(argv + 1, argv + argc);
+    tulle::cli::mark_program(words);
+    std::ranges::reverse(words);  // as CLI11 takes them
+    app.parse(words);
   } catch (const CLI::ParseError& error) {
     return stop(app, error);
   } catch (const std::exception& error) {  // of a file that a flag names

@@ -167,8 +167,9 @@ AgreeOptions complete_options(const Context& context, const AgreeOptions& option
   AgreeOptions complete = options;
   if (complete.deadline_seconds == 0) complete.deadline_seconds = context.default_deadline_seconds;
   if (complete.patience_seconds == 0) complete.patience_seconds = complete.deadline_seconds / kPatiencesPerDeadline;
+  // Not of NaN, nor of a deadline without an end, which has no eighth.
   const bool is_patient = complete.patience_seconds >= kLeastPatience && std::isfinite(complete.patience_seconds);
-  if (complete.deadline_seconds >= 0 && is_patient) return complete;
+  if (complete.deadline_seconds > 0 && is_patient) return complete;
   throw Error(ErrorKind::bad_input,
               fmt::format("an agreement with a deadline of {} s and a patience of {} s, which is to be from {} s on",
                           complete.deadline_seconds, complete.patience_seconds, kLeastPatience))

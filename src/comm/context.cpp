@@ -92,9 +92,16 @@ std::vector<std::shared_ptr<Context>> ContextTable::all() const {
   return all;
 }
 
+PoolMap<ContextId, std::weak_ptr<Context>> ContextTable::take_all() noexcept {
+  const std::lock_guard lock(mutex_);
+  return std::move(contexts_);
+}
+
+// Where there is no memory the slot is lost, and what arrives for it late is kept.
+//
 // A slot whose generations are used up is not used again. Would they begin anew, a member that had one of the first
 // could not tell a message of the next from a late one.
-void ContextTable::remove(ContextId id) {
+void ContextTable::remove(ContextId id) noexcept try {
   const std::lock_guard lock(mutex_);
   contexts_.erase(id);
   const auto [place, is_first] = gone_.try_emplace({id.allocator, id.slot}, id.generation);
@@ -102,6 +109,7 @@ void ContextTable::remove(ContextId id) {
   constexpr std::uint16_t kLastGeneration = 0xffff;
   if (id.allocator == world_rank_ && id.generation < kLastGeneration)
     free_.push_back({id.allocator, id.slot, static_cast<std::uint16_t>(id.generation + 1)});
+} catch (...) {
 }
 
 }  // namespace tulle

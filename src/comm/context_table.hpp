@@ -25,11 +25,18 @@ class ContextTable : public std::enable_shared_from_this<ContextTable> {
   /// True where the context of that id is no longer here: what arrives for it is late.
   bool is_gone(ContextId id) const;
   std::vector<std::shared_ptr<Context>> all() const;
+  /// The same, out of the table, for when nothing will be looked up in it any more.
+  PoolMap<ContextId, std::weak_ptr<Context>> take_all() noexcept;
   /// Called by a context that ends.
-  void remove(ContextId id);
+  void remove(ContextId id) noexcept;
 
   /// Of the ports of all contexts; not guarded by this table but by the engine's lock.
   Alarms alarms;
+  /// Operations in flight that use memory of the caller's: each may be dropped, where nothing may fail. The engine's
+  /// lock guards it, and what follows.
+  std::size_t borrowing = 0;
+  /// What ports that open later are told of ranks of the job that have ended or are lost.
+  PoolMap<int, Error> losses;
 
  private:
   struct Slot {

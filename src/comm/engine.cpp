@@ -19,6 +19,22 @@ namespace {
 // The engine whose coroutines this thread is running.
 thread_local Engine* running_engine = nullptr;
 
+// What operations end with where there is no memory to say why. Made with the first engine.
+const Error& no_memory() {
+  static const Error error(ErrorKind::system, "there is no memory left, not even to say what for");
+  return error;
+}
+
+// What `describe()` gives.
+template <class Describe>
+Error error_or_no_memory(Describe describe) noexcept {
+  try {
+    return describe();
+  } catch (...) {
+    return no_memory();
+  }
+}
+
 // For what is done about an exception. Where there is no memory for that either, operations run into their deadlines.
 template <class Work>
 void attempt(Work work) noexcept {
@@ -45,6 +61,7 @@ Engine::Engine(std::unique_ptr<Transport> transport)
     : contexts_(std::make_shared<ContextTable>(transport->rank())),
       most_early_bytes_(machine_memory_bytes() / 2),
       transport_(std::move(transport)) {
+  (void)no_memory();
   transport_->attach(*this);
   world_ = std::make_shared<Context>();
   world_->table = contexts_;
@@ -85,9 +102,15 @@ Engine::~Engine() {
       progress_thread_.join();
     }
   }
+  // What was accepted for sending is sent, also where the progress thread had no time for it. Programs are their
+  // owners', who are gone.
+  spawned_.clear();
+  settle();
   take_leave();
   // Coroutines that wait for something end here. Their destructors may look at their operations and contexts.
-  for (const auto& context : contexts_->all()) {
+  for (const auto& [id, known] : contexts_->take_all()) {
+    const std::shared_ptr<Context> context = known.lock();
+    if (!context) continue;
     for (const auto& [number, channel] : context->channels) {
       for (const auto& [sequence, operation] : channel->running) operation->task_ = {};
       channel->running.clear();
@@ -106,7 +129,10 @@ void Engine::submit(const std::shared_ptr<Operation>& operation) {
                   fmt::format("the communicator is broken by an earlier error: {}", context.broken->what()))
           .at_rank(context.rank);
     }
+    const std::size_t borrowing = contexts_->borrowing + (operation->settings_.borrows ? 1 : 0);
+    cancelled_.reserve(borrowing);
     submitted_.push_back(operation);
+    contexts_->borrowing = borrowing;
     operation->set_sequence(operation->channel_.next_sequence++);
   }
   wake_driver();
@@ -151,7 +177,7 @@ void Engine::drop(const std::shared_ptr<Operation>& operation) noexcept {
   if (!operation->settings_.borrows || operation->is_finished()) return;
   {
     const std::lock_guard lock(lock_);
-    cancelled_.push_back(operation);
+    cancelled_.push_back(operation);  // there is room since submit()
   }
   if (runs_coroutines_here()) {
     adopt();
@@ -282,14 +308,13 @@ void Engine::run_ready() {
 
 // Takes up what callers have queued since the last time.
 void Engine::adopt() {
-  PoolVector<std::shared_ptr<Operation>> submitted, cancelled;
+  PoolVector<std::shared_ptr<Operation>> submitted;
   PoolVector<Departure> departures;
   PoolVector<Task<>*> programs;
   std::optional<Heartbeat> heartbeat;
   {
     const std::lock_guard lock(lock_);
     submitted.swap(submitted_);
-    cancelled.swap(cancelled_);
     departures.swap(departures_);
     programs.swap(spawned_);
     if (wanted_heartbeat_) heartbeat.swap(wanted_heartbeat_);
@@ -303,7 +328,14 @@ void Engine::adopt() {
   for (Task<>* const program : programs) program->start(ready_, {tell, this});
   adopt(submitted);
   for (Departure& departure : departures) send(departure.peer, std::move(departure.message));
-  for (const auto& operation : cancelled) end_cancelled(*operation);
+  const auto next_cancelled = [this]() -> std::shared_ptr<Operation> {  // one by one: the room for them stays
+    const std::lock_guard lock(lock_);
+    if (cancelled_.empty()) return nullptr;
+    std::shared_ptr<Operation> last = std::move(cancelled_.back());
+    cancelled_.pop_back();
+    return last;
+  };
+  while (const std::shared_ptr<Operation> cancelled = next_cancelled()) end_cancelled(*cancelled);
 }
 
 // All are known before one of them is launched: a failure tells the peers which operations it concerns.
@@ -315,7 +347,9 @@ void Engine::adopt(std::span<const std::shared_ptr<Operation>> operations) {
       operation->channel_.running.emplace(operation->sequence_, operation);
       deadlines_.insert({operation->deadline_, operation.get()});
     } catch (...) {  // no memory
-      finish(*operation, error_of(std::current_exception(), operation->describe()).at_rank(operation->rank()));
+      finish(*operation, error_or_no_memory([&] {
+        return error_of(std::current_exception(), operation->describe()).at_rank(operation->rank());
+      }));
     }
   }
   for (const auto& operation : operations) {
@@ -361,7 +395,9 @@ void Engine::reap(Operation& operation) {
     try {
       operation.task_.take();
     } catch (...) {
-      finish(operation, error_of(std::current_exception(), operation.describe()).at_rank(operation.rank()));
+      finish(operation, error_or_no_memory([&] {
+               return error_of(std::current_exception(), operation.describe()).at_rank(operation.rank());
+             }));
       return;
     }
     operation.state_ = Operation::State::draining;
@@ -384,10 +420,11 @@ void Engine::finish(Operation& operation, std::optional<Error> error) {
   }
   const std::shared_ptr<Operation> alive = operation.shared_from_this();
   operation.error_ = error;
-  if (error) break_context(*operation.context_, *error);
+  if (error) attempt([&] { break_context(*operation.context_, *error); });
   forget(operation);
   if (operation.on_finished_ != nullptr) ready_.push(*operation.on_finished_);
   const std::lock_guard lock(lock_);
+  if (operation.settings_.borrows) contexts_->borrowing -= 1;
   operation.state_.store(Operation::State::finished, std::memory_order_release);
   if (waiters_ > 0) changed_.notify_all();
 }
@@ -411,11 +448,12 @@ void Engine::forget(Operation& operation) {
 void Engine::end_cancelled(Operation& operation) {
   if (operation.is_finished()) return;
   operation.on_finished_ = nullptr;  // who awaited it held the request, and is being destroyed
-  finish(operation,
-         Error(ErrorKind::broken,
-               fmt::format("{}: its request was dropped before the end, while it used memory of the caller's",
-                           operation.describe()))
-             .at_rank(operation.rank()));
+  finish(operation, error_or_no_memory([&] {
+           return Error(ErrorKind::broken,
+                        fmt::format("{}: its request was dropped before the end, while it used memory of the caller's",
+                                    operation.describe()))
+               .at_rank(operation.rank());
+         }));
 }
 
 void Engine::check_deadlines() {
@@ -432,11 +470,14 @@ void Engine::check_deadlines() {
     }
     deadlines_.erase(deadlines_.begin());
     if (operation->error_ || operation->is_finished()) continue;
-    break_context(
-        *operation->context_,
-        Error(ErrorKind::deadline, fmt::format("{} did not finish within {} s: {}", operation->describe(),
-                                               operation->settings_.deadline_seconds, operation->describe_waiting()))
-            .at_rank(operation->rank()));
+    const Error late = error_or_no_memory([&] {
+      return Error(ErrorKind::deadline,
+                   fmt::format("{} did not finish within {} s: {}", operation->describe(),
+                               operation->settings_.deadline_seconds, operation->describe_waiting()))
+          .at_rank(operation->rank());
+    });
+    attempt([&] { break_context(*operation->context_, late); });
+    operation->fail(late);  // also where that took more memory than there is
   }
 }
 

@@ -174,12 +174,17 @@ void Engine::open_port(Context& context, std::uint32_t port, DatagramQueue& queu
     throw Error(ErrorKind::bad_input, fmt::format("datagram port {} is open already", port)).at_rank(context.rank);
   }
   const auto early = context.early_datagrams.find(port);
-  if (early == context.early_datagrams.end()) return;
-  for (EarlyMessage& datagram : early->second) {
-    const int from = context.rank_of_world[static_cast<std::size_t>(datagram.source)];
-    queue.push({from, std::move(datagram.message.segments), {}}, ready_);  // nobody waits yet
+  if (early != context.early_datagrams.end()) {
+    for (EarlyMessage& datagram : early->second) {
+      const int from = context.rank_of_world[static_cast<std::size_t>(datagram.source)];
+      queue.push({from, std::move(datagram.message.segments), {}}, ready_);  // nobody waits yet
+    }
+    context.early_datagrams.erase(early);
   }
-  context.early_datagrams.erase(early);
+  if (context.peer_policy != PeerPolicy::tells) return;
+  for (const auto& [source, error] : contexts_->losses) {
+    if (context.has(source)) queue.push({context.rank_of_world[static_cast<std::size_t>(source)], {}, error}, ready_);
+  }
 }
 
 void Engine::close_port(Context& context, std::uint32_t port) noexcept {
@@ -189,6 +194,7 @@ void Engine::close_port(Context& context, std::uint32_t port) noexcept {
 
 void Engine::tell_ports(Context& context, int from, const Error& error) {
   const std::lock_guard lock(lock_);
+  if (context.peer_policy != PeerPolicy::tells) return;
   for (const auto& [number, queue] : context.ports) queue->push({from, {}, error}, ready_);
   if (waiters_ > 0) changed_.notify_all();
 }
@@ -201,13 +207,17 @@ void Engine::fail_peer(int source, ErrorKind kind, const std::string& reason) {
   const std::string words = kind == ErrorKind::peer_failed ? fmt::format("rank {} is lost: {}", source, reason)
                                                            : fmt::format("from rank {}: {}", source, reason);
   const Error error = Error(kind, words).at_rank(world_->rank).with_peer(source);
+  {
+    const std::lock_guard lock(lock_);
+    contexts_->losses.try_emplace(source, error);
+  }
   for (const auto& context : contexts_->all()) {
     if (!context->has(source)) continue;
     break_context(*context, error);
     const int from = context->rank_of_world[static_cast<std::size_t>(source)];
     AgreementState& agreement = agreement_of(*context, *this);
     kind == ErrorKind::peer_failed ? agreement.lose(from) : agreement.doubt(from);
-    if (context->peer_policy == PeerPolicy::tells) tell_ports(*context, from, error);
+    tell_ports(*context, from, error);
   }
 }
 
@@ -219,10 +229,19 @@ bool Engine::has_left(const Context& context, int rank) const {
 void Engine::peer_left(int source) {
   if (heartbeats_) heartbeats_->forget(source);
   left_.push_back(source);
+  const Error error = Error(ErrorKind::peer_failed, fmt::format("rank {} left the job: its program ended", source))
+                          .at_rank(world_->rank)
+                          .with_peer(source);
+  {
+    const std::lock_guard lock(lock_);
+    contexts_->losses.try_emplace(source, error);
+  }
   for (const auto& context : contexts_->all()) {
     if (!context->has(source)) continue;
-    agreement_of(*context, *this).lose(context->rank_of_world[static_cast<std::size_t>(source)]);
-    if (const std::optional<Error> error = wait_in_vain(*context)) break_context(*context, *error);
+    const int from = context->rank_of_world[static_cast<std::size_t>(source)];
+    agreement_of(*context, *this).lose(from);
+    tell_ports(*context, from, error);
+    if (const std::optional<Error> vain = wait_in_vain(*context)) break_context(*context, *vain);
   }
 }
 

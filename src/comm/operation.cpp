@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cassert>
 
+#include "base/require_deadline.hpp"
 #include "tulle/comm/engine.hpp"
 
 namespace tulle {
@@ -27,7 +28,10 @@ struct Operation::Ticket {
 Operation::Operation(Engine& engine, std::shared_ptr<Context> context, Channel& channel,
                      const OperationSettings& settings)
     : engine_(engine), context_(std::move(context)), channel_(channel), settings_(settings) {
-  if (settings_.deadline_seconds <= 0) settings_.deadline_seconds = context_->default_deadline_seconds;
+  const bool has_own = settings_.deadline_seconds != 0;
+  if (!has_own) settings_.deadline_seconds = context_->default_deadline_seconds;
+  require_deadline(settings_.deadline_seconds,
+                   has_own ? "the deadline of a call" : "the communicator's default deadline");
   deadline_ = engine.transport_->now() + settings_.deadline_seconds;
 }
 

@@ -1,12 +1,18 @@
 #include "tulle/comm/threads.hpp"
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <thread>
 #include <vector>
+
+#include "comm/thrown.hpp"
 
 namespace tulle {
 namespace {
@@ -18,21 +24,49 @@ class Mailbox {
     int source;
     Message message;
   };
+  // That a rank sends no more: it has ended in order, or its function threw.
+  struct Farewell {
+    int source;
+    std::exception_ptr thrown;
+  };
+  struct Mail {
+    PoolVector<Letter> letters;
+    std::vector<Farewell> farewells;
+    bool empty() const { return letters.empty() && farewells.empty(); }
+    // Farewells come from destructors, and where there is no memory: they take none.
+    void expect_farewells(std::size_t ranks) { farewells.reserve(ranks); }
+  };
+
+  void expect_farewells(std::size_t ranks) {
+    mail_.expect_farewells(ranks);
+    has_left_.resize(ranks);
+  }
 
   void put(int source, Message message) {
     const std::lock_guard lock(mutex_);
-    letters_.push_back({source, std::move(message)});
+    mail_.letters.push_back({source, std::move(message)});
     filled_.notify_one();
   }
 
-  void take_all(PoolVector<Letter>& letters) {
+  // The first farewell of a rank counts: one whose function threw says so before it ends.
+  void put(Farewell farewell) noexcept {
     const std::lock_guard lock(mutex_);
-    letters.swap(letters_);
+    const auto source = static_cast<std::size_t>(farewell.source);
+    if (has_left_[source]) return;
+    has_left_[source] = true;
+    mail_.farewells.push_back(std::move(farewell));
+    filled_.notify_one();
+  }
+
+  // What a rank sent comes not later than its farewell. REQUIRES: `taken` is empty, and expects as many farewells.
+  void take_all(Mail& taken) {
+    const std::lock_guard lock(mutex_);
+    std::swap(taken, mail_);
   }
 
   void wait_for(std::chrono::microseconds longest) {
     std::unique_lock lock(mutex_);
-    filled_.wait_for(lock, longest, [this] { return !letters_.empty() || is_woken_; });
+    filled_.wait_for(lock, longest, [this] { return !mail_.empty() || is_woken_; });
     is_woken_ = false;
   }
 
@@ -45,15 +79,25 @@ class Mailbox {
  private:
   std::mutex mutex_;
   std::condition_variable filled_;
-  PoolVector<Letter> letters_;
+  Mail mail_;
+  std::vector<bool> has_left_;
   bool is_woken_ = false;
 };
 
 using Mailboxes = std::vector<Mailbox>;
 
+void tell_others(Mailboxes& mailboxes, int rank, const std::exception_ptr& thrown) noexcept {
+  for (std::size_t other = 0; other < mailboxes.size(); ++other) {
+    if (static_cast<int>(other) != rank) mailboxes[other].put({rank, thrown});
+  }
+}
+
 class ThreadTransport final : public Transport {
  public:
-  ThreadTransport(std::shared_ptr<Mailboxes> mailboxes, int rank) : mailboxes_(std::move(mailboxes)), rank_(rank) {}
+  ThreadTransport(std::shared_ptr<Mailboxes> mailboxes, int rank) : mailboxes_(std::move(mailboxes)), rank_(rank) {
+    polled_.expect_farewells(mailboxes_->size());
+  }
+  ~ThreadTransport() override { tell_others(*mailboxes_, rank_, nullptr); }
 
   std::string name() const override { return "threads"; }
   int rank() const override { return rank_; }
@@ -68,8 +112,12 @@ class ThreadTransport final : public Transport {
   bool poll() override {
     mailbox(rank_).take_all(polled_);
     const bool found = !polled_.empty();
-    for (auto& [source, message] : polled_) sink_->deliver(source, std::move(message));
-    polled_.clear();
+    for (auto& [source, message] : polled_.letters) sink_->deliver(source, std::move(message));
+    polled_.letters.clear();
+    for (const auto& [source, thrown] : polled_.farewells) {
+      thrown ? sink_->fail_peer(source, ErrorKind::peer_failed, reason_of(thrown)) : sink_->peer_left(source);
+    }
+    polled_.farewells.clear();
     return found;
   }
 
@@ -86,36 +134,84 @@ class ThreadTransport final : public Transport {
   }
 
  private:
+  static std::string reason_of(const std::exception_ptr& thrown) {
+    constexpr const char* kWhere = "its function threw";
+    const std::string text = error_of(thrown, kWhere).what();
+    return text.starts_with(kWhere) ? text : fmt::format("{}: {}", kWhere, text);
+  }
+
   Mailbox& mailbox(int rank) { return (*mailboxes_)[static_cast<std::size_t>(rank)]; }
 
   std::shared_ptr<Mailboxes> mailboxes_;
   int rank_;
   MessageSink* sink_ = nullptr;
-  PoolVector<Mailbox::Letter> polled_;
+  Mailbox::Mail polled_;
+};
+
+// How the ranks of one run_threads() ended.
+class Endings {
+ public:
+  explicit Endings(std::shared_ptr<Mailboxes> mailboxes)
+      : mailboxes_(std::move(mailboxes)), errors_(mailboxes_->size()) {}
+
+  // The others hear of it at once: they may wait for this rank.
+  void fail(int rank, std::exception_ptr error) noexcept {
+    tell_others(*mailboxes_, rank, error);
+    errors_[static_cast<std::size_t>(rank)] = std::move(error);
+  }
+
+  // What a rank throws because another has failed is worth less than what that one threw.
+  void rethrow_cause() const {
+    std::exception_ptr echo;
+    for (const std::exception_ptr& error : errors_) {
+      if (error && !is_echo(error)) std::rethrow_exception(error);
+      if (!echo) echo = error;
+    }
+    if (echo) std::rethrow_exception(echo);
+  }
+
+ private:
+  static bool is_echo(const std::exception_ptr& thrown) {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const Error& error) {
+      return error.kind() == ErrorKind::peer_failed || error.kind() == ErrorKind::broken;
+    } catch (...) {
+      return false;
+    }
+  }
+
+  std::shared_ptr<Mailboxes> mailboxes_;
+  std::vector<std::exception_ptr> errors_;  ///< by rank; each is written by its own thread
 };
 
 }  // namespace
 
 void run_threads(int ranks, const std::function<void(Communicator&)>& body) {
-  if (ranks < 1) throw Error(ErrorKind::bad_input, "run_threads needs at least one rank");
+  if (ranks < 1) throw Error(ErrorKind::bad_input, fmt::format("run_threads({}): needs at least one rank", ranks));
   const auto mailboxes = std::make_shared<Mailboxes>(static_cast<std::size_t>(ranks));
-  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(ranks));
+  for (Mailbox& mailbox : *mailboxes) mailbox.expect_farewells(mailboxes->size());
+  Endings endings(mailboxes);
   {
     std::vector<std::jthread> threads;
+    threads.reserve(mailboxes->size());
+    const auto run_rank = [&](int rank) {
+      std::optional<Communicator> communicator;  // lives until the others have been told why it ends
+      try {
+        body(communicator.emplace(std::make_unique<ThreadTransport>(mailboxes, rank)));
+      } catch (...) {
+        endings.fail(rank, std::current_exception());
+      }
+    };
     for (int rank = 0; rank < ranks; ++rank) {
-      threads.emplace_back([&, rank] {
-        try {
-          Communicator communicator(std::make_unique<ThreadTransport>(mailboxes, rank));
-          body(communicator);
-        } catch (...) {
-          errors[static_cast<std::size_t>(rank)] = std::current_exception();
-        }
-      });
+      try {
+        threads.emplace_back(run_rank, rank);
+      } catch (...) {  // no thread can be started: those that run wait for this rank
+        endings.fail(rank, std::current_exception());
+      }
     }
   }
-  for (const std::exception_ptr& error : errors) {
-    if (error) std::rethrow_exception(error);
-  }
+  endings.rethrow_cause();
 }
 
 }  // namespace tulle

@@ -14,8 +14,6 @@ constexpr double kLookSeconds = 0.02;
 Branch::Branch(const Communicator& job, const Communicator& group, std::uint32_t port, int servers,
                std::vector<int> places, Take take)
     : job_(job), servers_(servers), places_(std::move(places)), take_(std::move(take)), mail_(group, port, 0) {
-  Communicator members = group;
-  members.set_peer_policy(PeerPolicy::tells);
   thread_ = std::thread([this] { listen(); });
 }
 

@@ -12,9 +12,19 @@ std::uint16_t life_at(double now) {
   return static_cast<std::uint16_t>(crc32c(std::as_bytes(std::span(times)))) | 1;
 }
 
+namespace {
+
+// Before the port opens, which then hears of those that are gone already.
+Communicator told_of_the_gone(Communicator communicator) {
+  communicator.set_peer_policy(PeerPolicy::tells);
+  return communicator;
+}
+
+}  // namespace
+
 Mail::Mail(const Communicator& communicator, std::uint32_t port, std::uint16_t life)
-    : communicator_(communicator),
-      port_(communicator, port),
+    : communicator_(told_of_the_gone(communicator)),
+      port_(communicator_, port),
       life_(life),
       peers_(static_cast<std::size_t>(communicator.size())) {}
 

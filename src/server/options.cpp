@@ -46,7 +46,7 @@ void validate(const Options& options, int ranks) {
   if (options.backup < 0 || options.backup >= workers) {
     refuse(fmt::format("{} backup workers of {}: a step needs at least one push", options.backup, workers));
   }
-  if (options.deadline_seconds <= 0) refuse("deadline_seconds is not above 0");
+  if (!(options.deadline_seconds > 0)) refuse("deadline_seconds is not above 0");
   if (!(options.grace_seconds >= 0)) refuse("grace_seconds is below 0");
   if (options.grace_seconds > 0 && options.backup == 0) refuse("grace_seconds is for steps with backup workers");
   if (options.threads < 0) refuse("threads is below 0");

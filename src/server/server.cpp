@@ -118,7 +118,6 @@ Server::State::State(Communicator its_communicator, std::vector<Parameter> param
       workers(static_cast<std::size_t>(communicator.size() - options.servers)),
       files(communicator.rank(), options.servers, options.backup > 0 || options.staleness > 0),
       mail(communicator, options.port, 0) {
-  communicator.set_peer_policy(PeerPolicy::tells);
   const std::vector<int> owners = servers_of(parameters, options.servers);
   for (ParameterId id = 0; id < parameters.size(); ++id) {
     if (owners[id] != communicator.rank()) continue;

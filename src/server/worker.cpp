@@ -107,7 +107,6 @@ Worker::State::State(Communicator its_communicator, std::vector<Parameter> its_p
       parameters(std::move(its_parameters)),
       goodbyes(static_cast<std::size_t>(options.servers)),
       mail(communicator, options.port, life_at(communicator.engine()->transport().now())) {
-  communicator.set_peer_policy(PeerPolicy::tells);
   const std::vector<int> owners = servers_of(parameters, options.servers);
   for (ParameterId id = 0; id < parameters.size(); ++id) {
     const CompressionContext context(options.push, parameters[id],

@@ -63,6 +63,93 @@ class Run(unittest.TestCase):
                                 "time.sleep(1)\nsys.exit(3) if rank == 1 else time.sleep(50)"))
         self.assertEqual(result.returncode, 3)
 
+    # A rank that has started a process of its own and one in another session, and says their numbers and its own.
+    PARENT = ("import subprocess\n"
+              "own = [subprocess.Popen(['sleep', '1000'], start_new_session=apart).pid for apart in (False, True)]\n"
+              "sys.stdout.write(' '.join(map(str, [os.getpid(), *own])) + '\\n')\nsys.stdout.flush()\n")
+
+    def start_family(self, text, *flags, ignored=None, handled="signal.SIG_DFL"):
+        """A job of two ranks whose program goes on with `text`, and the numbers of the processes below it."""
+        begin = f"signal.signal(signal.SIGUSR1, {handled})\n"
+        begin += f"signal.signal({int(ignored)}, signal.SIG_IGN)\n" if ignored else ""
+        job = subprocess.Popen([TULLE, "run", "-n", "2", *flags, "--", *python(begin + self.PARENT + text)],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+        self.addCleanup(job.wait)
+        self.addCleanup(job.kill)
+        self.addCleanup(job.stdout.close)
+        self.addCleanup(job.stderr.close)
+        return job, [int(word) for _ in range(2) for word in job.stdout.readline().split()]
+
+    def assert_gone(self, processes):
+        def is_there(process):
+            try:
+                with open(f"/proc/{process}/stat") as stat:
+                    return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+            except OSError:
+                return False
+        end = time.monotonic() + 30
+        while any(map(is_there, processes)) and time.monotonic() < end:
+            time.sleep(0.05)
+        left = [process for process in processes if is_there(process)]
+        for process in left:
+            os.kill(process, signal.SIGKILL)
+        self.assertEqual(left, [])
+
+    def test_a_rank_that_fails_ends_what_the_ranks_have_started(self):
+        job, processes = self.start_family("time.sleep(500)", handled="lambda *_: sys.exit(7) if rank == 1 else None")
+        job.send_signal(signal.SIGUSR1)
+        self.assertEqual(job.wait(timeout=30), 7)
+        self.assertEqual(len(processes), 6)
+        self.assert_gone(processes)
+
+    def test_ranks_that_ignore_sigterm_are_killed_with_what_they_have_started(self):
+        job, processes = self.start_family("time.sleep(500)", "--grace", "0.5", ignored=signal.SIGTERM)
+        job.terminate()
+        self.assertEqual(job.wait(timeout=30), 128 + signal.SIGKILL)
+        self.assert_gone(processes)
+
+    def test_nothing_outlives_a_tulle_run_that_is_killed(self):
+        job, processes = self.start_family("time.sleep(500)", "--grace", "1")
+        job.kill()
+        job.wait(timeout=30)
+        self.assert_gone(processes)
+
+    def test_nothing_outlives_the_half_of_tulle_run_that_leads_the_ranks(self):
+        job, processes = self.start_family("time.sleep(500)", "--grace", "1")
+        with open(f"/proc/{processes[0]}/stat") as stat:
+            leader = int(stat.read().rsplit(")", 1)[1].split()[1])
+        self.assertNotEqual(leader, job.pid)
+        os.kill(leader, signal.SIGKILL)
+        self.assertEqual(job.wait(timeout=30), 128 + signal.SIGKILL)
+        self.assert_gone(processes)
+
+    def test_what_a_job_that_ends_well_has_left_running_goes_on(self):
+        job, processes = self.start_family("")
+        self.assertEqual(job.wait(timeout=30), 0)
+        for process in processes[1:3] + processes[4:6]:
+            os.kill(process, signal.SIGKILL)  # is there
+
+    def test_a_second_interrupt_insists(self):
+        job, processes = self.start_family("time.sleep(500)", "--grace", "0.5", ignored=signal.SIGINT)
+        job.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        self.assertIsNone(job.poll())
+        job.send_signal(signal.SIGINT)
+        self.assertEqual(job.wait(timeout=30), 128 + signal.SIGTERM)
+        self.assert_gone(processes)
+
+    def test_the_program_begins_with_the_first_word_that_is_no_flag(self):
+        for flags in (["-n", "2"], ["-n2", "--grace", "3"], ["--ranks=2"], ["--ranks", "2", "--"]):
+            result = subprocess.run([TULLE, "run", *flags, "echo", "--help", "-n", "3"], capture_output=True, text=True,
+                                    timeout=20, env=ENVIRONMENT)
+            self.assertEqual((result.returncode, result.stdout), (0, "--help -n 3\n" * 2), result.stderr)
+
+    def test_a_bad_number_of_ranks_is_what_the_error_is_about(self):
+        for arguments in (["-n", "0", "--"], ["-n", "0", "true"], ["-n", "x", "--", "true"]):
+            result = subprocess.run([TULLE, "run", *arguments], capture_output=True, text=True, timeout=20, env=ENVIRONMENT)
+            self.assertEqual(result.returncode, 2)
+            self.assertIn("--ranks: ", result.stderr)
+
     def test_signals_reach_the_ranks(self):
         job = subprocess.Popen([TULLE, "run", "-n", "2", "--",
                                 *python("signal.signal(signal.SIGUSR1, lambda *_: sys.exit(0))\n"

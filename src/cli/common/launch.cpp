@@ -12,7 +12,6 @@
 #include "cli/common/print.hpp"
 #include "cli/common/watchdog.hpp"
 #include "tulle/base/error.hpp"
-#include "tulle/comm/control.hpp"
 #include "tulle/comm/profile_file.hpp"
 #include "tulle/comm/sim.hpp"
 #include "tulle/comm/tcp.hpp"
@@ -58,13 +57,8 @@ int run_rank(const Communicator& communicator, const RankBody& body) {
 int launch_threads(int ranks, const RankBody& body) {
   int code_of_leader = 0;
   run_threads(ranks, [&](Communicator& communicator) {
-    try {
-      const int code = run_rank(communicator, body);
-      if (communicator.rank() == 0) code_of_leader = code;
-    } catch (const Error& error) {
-      break_communicator(communicator, error);  // where only this rank knows, the others would wait for it
-      throw;
-    }
+    const int code = run_rank(communicator, body);
+    if (communicator.rank() == 0) code_of_leader = code;
   });
   return code_of_leader;
 }

@@ -40,7 +40,8 @@ std::vector<std::string> commands_of(const CLI::App& command) {
 }
 
 std::string reason(const CLI::App& app, const Typed& typed, const CLI::ParseError& error) {
-  const std::vector<std::string> unknown = app.remaining(true);
+  std::vector<std::string> unknown = app.remaining(true);
+  std::erase(unknown, "--");  // which only says that no flags follow
   const std::vector<std::string> commands = commands_of(*typed.command);
   if (!unknown.empty() && unknown.front().starts_with('-')) {
     return fmt::format("{} is not a flag of '{}'; there are {}", unknown.front(), typed.words,

@@ -39,6 +39,7 @@ MPI_Op mpi_op_of(OpCode op) {
 }  // namespace
 
 void MpiAllreduce::start(Buffer input, Buffer result, std::uint64_t count, ValueType type, OpCode op, bool blocks) {
+  require_mpi_is_running();
   const MPI_Datatype mpi_type = mpi_type_of(type);
   const MPI_Op mpi_op = mpi_op_of(op);
   const bool in_place = input.data() == result.data();
@@ -63,6 +64,7 @@ void MpiAllreduce::start(Buffer input, Buffer result, std::uint64_t count, Value
 
 bool MpiAllreduce::test() {
   if (requests_.empty()) return true;
+  require_mpi_is_running();
   int done = 0;
   require_mpi("MPI_Testall",
               MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE));

@@ -24,4 +24,17 @@ bool mpi_is_running() {
   return initialized != 0 && finalized == 0;
 }
 
+void require_mpi_is_running() {
+  int initialized = 0, finalized = 0;
+  MPI_Initialized(&initialized);
+  MPI_Finalized(&finalized);
+  if (finalized != 0) {
+    throw Error(
+        ErrorKind::bad_input,
+        "MPI_Finalize has been called, and this travels by MPI: make the MpiSession before everything that uses "
+        "it, so that it ends last");
+  }
+  if (initialized == 0) throw Error(ErrorKind::bad_input, "this needs MPI to be initialized, see MpiSession");
+}
+
 }  // namespace tulle

@@ -17,4 +17,7 @@ void require_mpi(std::string_view call, int code);
 /// True between MPI_Init and MPI_Finalize.
 bool mpi_is_running();
 
+/// Throws bad_input where MPI has ended or was never initialized: most calls would then end the process.
+void require_mpi_is_running();
+
 }  // namespace tulle

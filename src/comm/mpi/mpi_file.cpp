@@ -25,6 +25,7 @@ struct MpiFile::Handle {
 };
 
 MpiFile::MpiFile(const std::string& path) : handle_(std::make_unique<Handle>(Handle{path})) {
+  require_mpi_is_running();
   require(path, ErrorKind::bad_input, "MPI_File_open",
           MPI_File_open(MPI_COMM_SELF, path.c_str(), MPI_MODE_RDONLY, MPI_INFO_NULL, &handle_->file));
 }
@@ -34,12 +35,14 @@ MpiFile::~MpiFile() {
 }
 
 std::uint64_t MpiFile::size() const {
+  require_mpi_is_running();
   MPI_Offset bytes = 0;
   require(handle_->path, ErrorKind::system, "MPI_File_get_size", MPI_File_get_size(handle_->file, &bytes));
   return static_cast<std::uint64_t>(bytes);
 }
 
 void MpiFile::read_at(std::uint64_t offset, std::span<std::byte> bytes) const {
+  require_mpi_is_running();
   while (!bytes.empty()) {
     const auto wanted = static_cast<int>(std::min(bytes.size(), kMostBytes));
     MPI_Status status;
@@ -59,6 +62,7 @@ struct MpiFile::Reading::Request {
 
 MpiFile::Reading::Reading(const MpiFile& file, std::uint64_t offset, std::span<std::byte> bytes)
     : file_(file), offset_(offset), bytes_(bytes), request_(std::make_unique<Request>()) {
+  require_mpi_is_running();
   const auto wanted = static_cast<int>(std::min(bytes.size(), kMostBytes));
   require(file_.handle_->path, ErrorKind::system, "MPI_File_iread_at",
           MPI_File_iread_at(file_.handle_->file, static_cast<MPI_Offset>(offset), bytes.data(), wanted, MPI_BYTE,
@@ -71,6 +75,7 @@ MpiFile::Reading::~Reading() {
 
 // What a short read left, and what is beyond MPI's counts, is read at once.
 void MpiFile::Reading::finish() {
+  require_mpi_is_running();
   MPI_Status status;
   int got = 0;
   require(file_.handle_->path, ErrorKind::system, "MPI_Wait", MPI_Wait(&request_->request, &status));
@@ -80,6 +85,7 @@ void MpiFile::Reading::finish() {
 }
 
 void write_mpi_file(const std::string& path, std::uint64_t offset, std::span<const std::byte> bytes) {
+  require_mpi_is_running();
   MPI_File file = MPI_FILE_NULL;
   require(path, ErrorKind::system, "MPI_File_open",
           MPI_File_open(MPI_COMM_SELF, path.c_str(), MPI_MODE_WRONLY, MPI_INFO_NULL, &file));

@@ -271,19 +271,21 @@ void write_meeting(const std::filesystem::path& root) {
   notes.write(root / "meeting", "notes");
 }
 
-// A message with small, large and, where it has a number, pulled segments; then a goodbye.
-void write_stream(const std::filesystem::path& root, std::uint64_t number) {
+// A message with small, large and, where it has a number, pulled segments; then a goodbye. The fuzzer makes checksums.
+void write_stream(const std::filesystem::path& root, std::uint64_t number, bool has_trailer) {
   std::vector<Buffer> segments;
   for (const std::size_t bytes : {3, 0, 20, 80}) segments.push_back(Buffer::copy_of(Bytes(bytes, std::byte{7})));
   const Buffer head = encode_message_head({.sequence = 3}, segments);
   const auto head_bytes = static_cast<std::uint32_t>(head.size());
   Seed seed = choice(30);
-  seed.put(encode_frame_prefix({.head_bytes = head_bytes, .number = number})).put(head.bytes());
+  seed.put(encode_frame_prefix({.has_trailer = has_trailer, .head_bytes = head_bytes, .number = number}))
+      .put(head.bytes());
   if (number != 0) seed.put(std::uint64_t{4096});  // where the last one lies
   for (const Buffer& segment : std::span(segments).first(number != 0 ? 3 : 4)) seed.put(segment.bytes());
+  if (has_trailer) seed.put(std::uint32_t{0});
   seed.put(encode_frame_prefix({.kind = FrameKind::pulled, .number = 1}));
   seed.put(encode_frame_prefix({.kind = FrameKind::goodbye}));
-  seed.write(root / "inbox", number != 0 ? "pulled" : "sent");
+  seed.write(root / "inbox", std::string(number != 0 ? "pulled" : "sent") + (has_trailer ? "-with-trailer" : ""));
 }
 
 void write_letters(const std::filesystem::path& root) {
@@ -343,7 +345,9 @@ void write_all(const std::filesystem::path& root) {
   write_learned(root);
   write_traces(root);
   write_meeting(root);
-  for (const std::uint64_t number : {0, 5}) write_stream(root, number);
+  for (const std::uint64_t number : {0, 5}) {
+    for (const bool has_trailer : {false, true}) write_stream(root, number, has_trailer);
+  }
   write_letters(root);
   write_nn_data(root);
 }

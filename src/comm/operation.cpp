@@ -6,6 +6,7 @@
 #include <cassert>
 
 #include "base/require_deadline.hpp"
+#include "comm/checksums.hpp"
 #include "tulle/comm/engine.hpp"
 
 namespace tulle {
@@ -28,6 +29,8 @@ struct Operation::Ticket {
 Operation::Operation(Engine& engine, std::shared_ptr<Context> context, Channel& channel,
                      const OperationSettings& settings)
     : engine_(engine), context_(std::move(context)), channel_(channel), settings_(settings) {
+  static const bool all_have_checksums = checksums_of_environment() == Checksums::all;
+  settings_.checksum |= all_have_checksums;
   const bool has_own = settings_.deadline_seconds != 0;
   if (!has_own) settings_.deadline_seconds = context_->default_deadline_seconds;
   require_deadline(settings_.deadline_seconds,

@@ -149,7 +149,8 @@ bool union_exceeds_as(std::span<const AnyStream> streams, std::uint64_t limit) {
   for (const AnyStream& stream : streams) rest.push_back(stream.indices_buffer().as<I>());
   PoolVector<std::uint64_t> occupied(kTileWords);
   std::uint64_t found = 0;
-  for (std::uint64_t begin = hull.begin; begin < hull.end && found <= limit; begin += kTileValues) {
+  for (std::uint64_t offset = 0; offset < hull.size() && found <= limit; offset += kTileValues) {
+    const std::uint64_t begin = hull.begin + offset;
     std::fill(occupied.begin(), occupied.end(), 0);
     for (std::span<const I>& indices : rest) {
       std::size_t i = 0;
@@ -226,8 +227,8 @@ AnyStream accumulate_sparse(std::span<const AnyStream> streams, const Op& op) {
     auto views = views_of<V, I>(streams);
     Tile<V, I, decltype(combine)> tile(combine);
     std::size_t nnz = 0;
-    for (std::uint64_t begin = hull.begin; begin < hull.end; begin += kTileValues) {
-      tile.start(begin, kTileValues, values.data());
+    for (std::uint64_t offset = 0; offset < hull.size(); offset += kTileValues) {
+      tile.start(hull.begin + offset, std::min<std::uint64_t>(kTileValues, hull.size() - offset), values.data());
       for (auto& view : views) tile.add_sparse(view);
       nnz += tile.emit(result.target().from(nnz));
     }

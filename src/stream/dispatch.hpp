@@ -44,16 +44,23 @@ struct CombineProd {
     return wrapping(lower, higher, [](auto a, auto b) { return a * b; });
   }
 };
-// The lower operand wins ties and comparisons with NaN: a function of the operands' order alone.
+template <class V>
+bool is_nan(V value) {
+  if constexpr (std::is_floating_point_v<V>) return value != value;
+  return false;
+}
+
+// NaN wins, so that the answer does not depend on the order of the operands, which is another in each row, nor on
+// whether an absent value meets them as the neutral element. Of equal operands (-0.0 and 0.0) the lower one wins.
 template <class V>
 struct CombineMin {
   static constexpr bool kSpeculative = true;
-  V operator()(V lower, V higher) const { return higher < lower ? higher : lower; }
+  V operator()(V lower, V higher) const { return (higher < lower) | is_nan(higher) ? higher : lower; }
 };
 template <class V>
 struct CombineMax {
   static constexpr bool kSpeculative = true;
-  V operator()(V lower, V higher) const { return lower < higher ? higher : lower; }
+  V operator()(V lower, V higher) const { return (lower < higher) | is_nan(higher) ? higher : lower; }
 };
 template <class V>
 struct CombineBitAnd {

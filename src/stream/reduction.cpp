@@ -33,7 +33,9 @@ std::uint64_t expected_union_of(std::span<const AnyStream> streams) {
   if (extent == 0) return 0;
   double share_of_none = 1;
   for (const AnyStream& stream : streams) share_of_none *= 1 - static_cast<double>(stream.nnz()) / extent;
-  return std::min(static_cast<std::uint64_t>(std::llround(extent * (1 - share_of_none))), total_nnz(streams));
+  const std::uint64_t all = total_nnz(streams);
+  const double expected = extent * (1 - share_of_none);
+  return expected < static_cast<double>(all) ? static_cast<std::uint64_t>(std::llround(expected)) : all;
 }
 
 AnyStream reduce_phantoms(std::span<const AnyStream> streams, Layout layout) {

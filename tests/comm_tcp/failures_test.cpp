@@ -173,7 +173,7 @@ TEST(TcpFailures, RanksWithDifferentOptionsAreToldWhichOne) {
 }
 
 TEST(TcpFailures, SomethingElseInTheRendezvousIsTold) {
-  for (const std::string& bytes : {std::string(), std::string("nonsense"), std::string("TULLE card \1\0\0\0", 15)}) {
+  for (const std::string& bytes : {std::string(), std::string("nonsense"), std::string("TULLE card \2\0\0\0", 15)}) {
     Lobby lobby(2);
     lobby.tamper = [&](std::vector<std::string>& cards) { cards[1] = bytes; };
     const std::string error = error_of([&] {

@@ -4,6 +4,7 @@
 #include "base/little_endian.hpp"
 #include "comm/tcp/timed_io.hpp"
 #include "comm_tcp/tcp_fixture.hpp"
+#include "tulle/base/crc32c.hpp"
 
 namespace tulle::testing {
 namespace {
@@ -74,7 +75,7 @@ TEST(TcpStrangers, OfAnotherVersionAreRefused) {
               store_at(std::span<std::byte>(bytes), 8, std::uint32_t{77});
               return text_of(bytes);
             }),
-            std::vector<std::string>{"it speaks version 77, this rank speaks 1"});
+            std::vector<std::string>{"it speaks version 77, this rank speaks 2"});
 }
 
 TEST(TcpStrangers, WhoAreNoRankOrMeanAnotherAreRefused) {
@@ -143,15 +144,25 @@ std::string failure_after(const std::function<std::string()>& words, const TcpOp
 }
 
 std::string frame_of(const Message& message, std::uint64_t number = 0) {
-  return text_of(
-             encode_frame_prefix({.head_bytes = static_cast<std::uint32_t>(message.head.size()), .number = number})) +
+  return text_of(encode_frame_prefix({.head_bytes = static_cast<std::uint32_t>(message.head.size()),
+                                      .number = number,
+                                      .head_checksum = crc32c(message.head.bytes())})) +
          text_of(message.head.bytes());
 }
 
+// With a checksum that is right, as of a program that is wrong.
+std::string prefix_with(std::size_t at, char value) {
+  auto bytes = encode_frame_prefix({.head_bytes = kMessageHeaderBytes});
+  bytes[at] = static_cast<std::byte>(value);
+  store_at(std::span<std::byte>(bytes), kFramePrefixBytes - 4, crc32c(std::span(bytes).first(kFramePrefixBytes - 4)));
+  return text_of(bytes);
+}
+
 TEST(TcpStrangers, AMemberThatSendsNoFramesIsNamed) {
-  EXPECT_TRUE(contains(failure_after([] { return std::string(100, 'x'); }), "frame field 'kind': 120"));
-  EXPECT_TRUE(contains(failure_after([] { return std::string("\1\0\0\1", 4) + std::string(12, '\0'); }),
-                       "frame field 'zeros'"));
+  EXPECT_TRUE(contains(failure_after([] { return std::string(100, 'x'); }), "the prefix of a frame"));
+  EXPECT_TRUE(contains(failure_after([] { return prefix_with(0, 'x'); }), "frame field 'kind': 120"));
+  EXPECT_TRUE(contains(failure_after([] { return prefix_with(1, '\2'); }), "frame field 'flags': 2"));
+  EXPECT_TRUE(contains(failure_after([] { return prefix_with(3, '\1'); }), "frame field 'zeros'"));
 }
 
 TEST(TcpStrangers, AMemberThatAnnouncesTooMuchIsNamedAndGetsNoMemory) {
@@ -171,12 +182,23 @@ TEST(TcpStrangers, AMemberThatSendsABrokenHeadIsNamed) {
                          frame[kFramePrefixBytes + 20] ^= 1;
                          return frame;
                        }),
+                       "the head of a frame"));
+  EXPECT_TRUE(contains(failure_after([] {
+                         std::string head = text_of(message_of_lengths({10}, 1).head.bytes());
+                         head[20] ^= 1;
+                         const auto bytes = static_cast<std::uint32_t>(head.size());
+                         return text_of(encode_frame_prefix(
+                                    {.head_bytes = bytes, .head_checksum = crc32c(std::as_bytes(std::span(head)))})) +
+                                head;
+                       }),
                        "message field"));
   EXPECT_TRUE(contains(failure_after([] {
                          const Message message = message_of_lengths({10}, 1);
-                         const auto bytes = static_cast<std::uint32_t>(message.head.size() + 8);
-                         return text_of(encode_frame_prefix({.head_bytes = bytes})) + text_of(message.head.bytes()) +
-                                std::string(8, '\0');
+                         const std::string head = text_of(message.head.bytes()) + std::string(8, '\0');
+                         const auto bytes = static_cast<std::uint32_t>(head.size());
+                         return text_of(encode_frame_prefix(
+                                    {.head_bytes = bytes, .head_checksum = crc32c(std::as_bytes(std::span(head)))})) +
+                                head;
                        }),
                        "frame field 'head_bytes'"));
 }

@@ -95,6 +95,24 @@ TYPED_TEST(Kernels, SortLongUnsortedPairs) {
   EXPECT_TRUE(same_model(model_of<TypeParam>(stream), folded(singles, OpCode::sum)));
 }
 
+// Where a position plus the length of a tile is no number any more.
+TEST(Kernels, ReachTheLastIndexThatThereIs) {
+  for (const std::uint64_t dimension : {~std::uint64_t{0}, std::uint64_t{1} << 32, (std::uint64_t{1} << 32) - 1}) {
+    std::vector<AnyStream> streams;
+    for (std::uint64_t s = 0; s < 5; ++s) {
+      Model<float> model;
+      for (std::uint64_t back = 1 + s; back < 40'000; back += 3) model[dimension - back] = static_cast<float>(back + s);
+      streams.push_back(stream_of(dimension, model));
+    }
+    ASSERT_TRUE(prefers_tiles(streams));
+    const AnyStream sum = merge_many(streams, Op::sum());
+    EXPECT_EQ(accumulate_sparse(streams, Op::sum()), sum);
+    EXPECT_EQ(reduce_many(streams, Op::sum()), sum);
+    EXPECT_TRUE(union_exceeds(streams, sum.nnz() - 1));
+    EXPECT_FALSE(union_exceeds(streams, sum.nnz()));
+  }
+}
+
 TEST(Kernels, PreferTilesOnlyWhereTheRangeIsFullEnough) {
   const std::vector<AnyStream> full(4, random_stream<float>(100'000, 0.1, 1));
   const std::vector<AnyStream> bare(4, stream_of<float>(std::uint64_t{1} << 40, {{0, 1.0f}, {1ull << 39, 1.0f}}));

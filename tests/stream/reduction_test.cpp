@@ -110,11 +110,22 @@ TEST(Reduce, KeepsTheBitsOfAValueThatOneStreamHolds) {
   }
 }
 
-TEST(Reduce, DecidesTiesAndNaNByTheOrderOfItsOperands) {
+TEST(Reduce, ToAMinimumOrMaximumKeepsNaN) {
   const auto nan = stream_of<float>(4, {{0, std::nanf("")}});
   const auto one = stream_of<float>(4, {{0, 1.0f}});
-  EXPECT_TRUE(std::isnan(Stream<float>(reduce(nan, one, Op::min())).at(0)));
-  EXPECT_EQ(Stream<float>(reduce(one, nan, Op::min())).at(0), 1.0f);
+  const auto none = stream_of<float>(4, {});
+  for (const Op& op : {Op::min(), Op::max()}) {
+    for (const LayoutChoice choice : {LayoutChoice::sparse, LayoutChoice::dense}) {
+      for (const auto& [lower, higher] : {std::pair(nan, one), {one, nan}, {none, nan}, {nan, none}, {nan, nan}}) {
+        EXPECT_TRUE(std::isnan(Stream<float>(reduce(lower, higher, op, nullptr, choice)).at(0))) << op.name();
+        const std::vector<AnyStream> three = {lower, one, higher};
+        EXPECT_TRUE(std::isnan(Stream<float>(reduce_many(three, op, nullptr, choice)).at(0))) << op.name();
+      }
+    }
+  }
+}
+
+TEST(Reduce, DecidesTiesByTheOrderOfItsOperands) {
   const auto plus = stream_of<float>(4, {{0, 0.0f}});
   const auto minus = stream_of<float>(4, {{0, -0.0f}});
   EXPECT_TRUE(std::signbit(Stream<float>(reduce(minus, plus, Op::max())).at(0)));

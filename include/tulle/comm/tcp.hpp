@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "tulle/comm/communicator.hpp"
@@ -41,6 +42,12 @@ struct TcpOptions {
   std::uint64_t pull_chunk_bytes = std::uint64_t{1} << 20;
   /// Messages that announce more are refused: the peer is then taken to be out of its mind. 0: this host's memory.
   std::uint64_t most_message_bytes = 0;
+
+  /// Whether a CRC-32C follows the payload of each message on a socket. The receiver turns a flipped bit into an error
+  /// on all ranks; TCP's own sum of 16 bits does not see every one. Heads and lengths always have one; memory that is
+  /// read on one host has none. Empty: TULLE_CHECKSUM, "on", "off" or "all", else on. Each rank decides for what it
+  /// sends.
+  std::optional<bool> checksum = {};
 
   /// Of the kernel for each connection. 0: as the kernel likes, which grows them as needed.
   int send_buffer_bytes = 0;

@@ -22,7 +22,33 @@ MPI_Datatype mpi_type_of(ValueType type) {
   throw Error(ErrorKind::unsupported, fmt::format("MPI's allreduce has no type for {}", to_string(type)));
 }
 
-MPI_Op mpi_op_of(OpCode op) {
+// MPI does not say what its own minimum of NaN is. As CombineMin and CombineMax: NaN wins.
+template <class V, OpCode kOp>
+void combine_floats(void* lower, void* higher, int* count, MPI_Datatype*) {
+  const V* const from = static_cast<const V*>(lower);
+  V* const to = static_cast<V*>(higher);
+  for (int i = 0; i < *count; ++i) {
+    const bool wins = kOp == OpCode::min ? from[i] < to[i] : to[i] < from[i];
+    if (wins || from[i] != from[i]) to[i] = from[i];
+  }
+}
+
+// Made once and kept until MPI ends.
+template <class V, OpCode kOp>
+MPI_Op float_op() {
+  static const MPI_Op op = [] {
+    MPI_Op created = MPI_OP_NULL;
+    require_mpi("MPI_Op_create", MPI_Op_create(combine_floats<V, kOp>, 1, &created));
+    return created;
+  }();
+  return op;
+}
+
+MPI_Op mpi_op_of(OpCode op, ValueType type) {
+  if (op == OpCode::min && type == ValueType::f32) return float_op<float, OpCode::min>();
+  if (op == OpCode::max && type == ValueType::f32) return float_op<float, OpCode::max>();
+  if (op == OpCode::min && type == ValueType::f64) return float_op<double, OpCode::min>();
+  if (op == OpCode::max && type == ValueType::f64) return float_op<double, OpCode::max>();
   switch (op) {
     case OpCode::sum: return MPI_SUM;
     case OpCode::prod: return MPI_PROD;
@@ -41,7 +67,7 @@ MPI_Op mpi_op_of(OpCode op) {
 void MpiAllreduce::start(Buffer input, Buffer result, std::uint64_t count, ValueType type, OpCode op, bool blocks) {
   require_mpi_is_running();
   const MPI_Datatype mpi_type = mpi_type_of(type);
-  const MPI_Op mpi_op = mpi_op_of(op);
+  const MPI_Op mpi_op = mpi_op_of(op, type);
   const bool in_place = input.data() == result.data();
   const std::uint64_t chunk = options_.chunk_bytes / size_of(type);
   for (std::uint64_t first = 0; first < count; first += chunk) {

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "tulle/base/crc32c.hpp"
 #include "tulle/base/error.hpp"
 #include "tulle/comm/message.hpp"
 
@@ -45,6 +46,18 @@ class Reader {
     Token token;
     std::memcpy(token.data(), take(token.size()).data(), token.size());
     return token;
+  }
+  /// The last bytes of `all`, which is what this reader began with.
+  void take_checksum(std::string_view all) {
+    std::uint32_t checksum = 0;
+    if (bytes_.size() < sizeof checksum) reject();
+    const std::string_view covered = all.substr(0, all.size() - sizeof checksum);
+    std::memcpy(&checksum, all.data() + covered.size(), sizeof checksum);
+    bytes_.remove_suffix(sizeof checksum);
+    if (crc32c(std::as_bytes(std::span(covered))) == checksum) return;
+    throw Error(ErrorKind::bad_message,
+                fmt::format("what rank {} said in the rendezvous was damaged on the way", rank_))
+        .with_peer(rank_);
   }
   void end() const {
     if (!bytes_.empty()) reject();
@@ -112,12 +125,15 @@ std::string encode_card(const Card& card) {
     writer.text(card.addresses[i].host());
     writer.number(card.addresses[i].port());
   }
-  return bytes + writer.take();
+  bytes += writer.take();
+  const std::uint32_t checksum = crc32c(std::as_bytes(std::span(bytes)));
+  return bytes.append(reinterpret_cast<const char*>(&checksum), sizeof checksum);
 }
 
 Card decode_card(const std::string& bytes, int rank) {
   Reader reader(bytes, rank);
   require_versions(reader, rank);
+  reader.take_checksum(bytes);
   Card card;
   card.detach_bytes = reader.number<std::uint64_t>();
   card.pull_bytes = reader.number<std::uint64_t>();

@@ -13,7 +13,7 @@
 namespace tulle {
 
 /// Of handshakes and frames; messages inside of frames have a version of their own.
-inline constexpr std::uint32_t kTcpVersion = 1;
+inline constexpr std::uint32_t kTcpVersion = 2;
 /// The beginning of a message's head, its magic and its version: ranks that differ there do not understand each other.
 std::uint16_t start_of_messages();
 

@@ -4,13 +4,19 @@
 
 #include "base/little_endian.hpp"
 #include "comm/tcp/card.hpp"
+#include "tulle/base/crc32c.hpp"
 
 namespace tulle {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x504354454C4C5554;  // "TULLETCP"
 constexpr std::size_t kMagicAt = 0, kVersionAt = 8, kKindAt = 12, kCanPullAt = 13, kFromAt = 16, kToAt = 20,
-                      kTokenAt = 32;
+                      kChecksumAt = 24, kTokenAt = 32;
+
+// Of everything but its own place.
+std::uint32_t checksum_of(std::span<const std::byte, kHelloBytes> bytes) {
+  return crc32c(bytes.subspan(kChecksumAt + sizeof(std::uint32_t)), crc32c(bytes.first(kChecksumAt)));
+}
 
 }  // namespace
 
@@ -23,6 +29,7 @@ std::array<std::byte, kHelloBytes> encode_hello(const Hello& hello) {
   store_at(std::span<std::byte>(bytes), kFromAt, static_cast<std::int32_t>(hello.from));
   store_at(std::span<std::byte>(bytes), kToAt, static_cast<std::int32_t>(hello.to));
   store_at(std::span<std::byte>(bytes), kTokenAt, hello.token);
+  store_at(std::span<std::byte>(bytes), kChecksumAt, checksum_of(bytes));
   return bytes;
 }
 
@@ -31,6 +38,7 @@ std::variant<Hello, std::string> decode_hello(std::span<const std::byte, kHelloB
   if (const auto version = load_at<std::uint32_t>(bytes, kVersionAt); version != kTcpVersion) {
     return fmt::format("it speaks version {}, this rank speaks {}", version, kTcpVersion);
   }
+  if (load_at<std::uint32_t>(bytes, kChecksumAt) != checksum_of(bytes)) return "its hello was damaged on the way";
   const auto kind = load_at<Hello::Kind>(bytes, kKindAt);
   if (kind < Hello::Kind::call || kind > Hello::Kind::later) return "its hello is of no known kind";
   return Hello{.kind = kind,

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/little_endian.hpp"
+#include "tulle/base/crc32c.hpp"
 #include "tulle/base/error.hpp"
 
 namespace tulle {
@@ -58,9 +60,11 @@ std::size_t Inbox::fill(std::span<const std::byte> bytes) {
 }
 
 void Inbox::advance(std::size_t bytes) {
+  const bool is_summed = prefix_.has_trailer && stage_ >= Stage::addresses && stage_ <= Stage::large;
   while (bytes > 0) {
     iovec& place = places_[next_place_];
     const std::size_t taken = std::min(bytes, place.iov_len);
+    if (is_summed) checksum_ = crc32c({static_cast<const std::byte*>(place.iov_base), taken}, checksum_);
     place = {static_cast<std::byte*>(place.iov_base) + taken, place.iov_len - taken};
     bytes -= taken;
     if (place.iov_len == 0) next_place_ += 1;
@@ -87,7 +91,8 @@ void Inbox::finish_stages(InboxOwner& owner) {
       case Stage::head: open_head(); break;
       case Stage::addresses: open_addresses(); break;
       case Stage::small: place_large_segments(owner); break;
-      case Stage::large: finish_message(owner); break;
+      case Stage::large: end_segments(owner); break;
+      case Stage::trailer: finish_message(owner); break;
     }
   }
 }
@@ -110,6 +115,8 @@ void Inbox::open_prefix(InboxOwner& owner) {
 }
 
 void Inbox::open_head() {
+  require_checksum(crc32c(message_.head.bytes()), prefix_.head_checksum, "head");
+  checksum_ = 0;
   const MessageHeader header = decode_message_header(message_.head.bytes());
   if (message_head_bytes(header) != message_.head.size()) {
     throw Error(ErrorKind::bad_message, fmt::format("frame field 'head_bytes': {} where the message says {}",
@@ -184,7 +191,16 @@ Buffer Inbox::place_for(InboxOwner& owner, std::size_t segment, std::uint64_t by
   return fits ? landing : Buffer::allocate(bytes);
 }
 
+void Inbox::end_segments(InboxOwner& owner) {
+  if (!prefix_.has_trailer) return finish_message(owner);
+  aim(Stage::trailer);
+  add_place(trailer_bytes_.data(), trailer_bytes_.size());
+}
+
 void Inbox::finish_message(InboxOwner& owner) {
+  if (prefix_.has_trailer) {
+    require_checksum(checksum_, load_at<std::uint32_t>(std::span<const std::byte>(trailer_bytes_), 0), "payload");
+  }
   aim(Stage::prefix);
   Message message = std::exchange(message_, {});
   if (pulls_.empty()) {

@@ -1,9 +1,10 @@
 // Messages on their way in on one connection.
 //
 // How it works: the stream is a sequence of *stages*, each a list of places to be filled: the prefix, the head, the
-// addresses, the small segments, the large ones. A read fills what is left of the stage and, behind it, a scratch area;
-// what ended up there is then copied to the places of the stages that follow. So a large segment is received where it
-// is wanted, and many small messages take one read.
+// addresses, the small segments, the large ones, the trailer. A read fills what is left of the stage and, behind it, a
+// scratch area; what ended up there is then copied to the places of the stages that follow. So a large segment is
+// received where it is wanted, and many small messages take one read. Bytes are added to the checksum while they are in
+// the cache.
 #pragma once
 
 #include <sys/uio.h>
@@ -67,7 +68,7 @@ class Inbox {
   bool is_inside_frame() const { return stage_ != Stage::prefix || place_left() != kFramePrefixBytes; }
 
  private:
-  enum class Stage { prefix, head, addresses, small, large };
+  enum class Stage { prefix, head, addresses, small, large, trailer };
 
   void aim(Stage stage);
   void add_place(std::byte* to, std::size_t bytes);
@@ -81,6 +82,7 @@ class Inbox {
   void open_addresses();
   void place_large_segments(InboxOwner& owner);
   Buffer place_for(InboxOwner& owner, std::size_t segment, std::uint64_t bytes) const;
+  void end_segments(InboxOwner& owner);
   void finish_message(InboxOwner& owner);
 
   int source_;
@@ -98,6 +100,8 @@ class Inbox {
   PoolVector<std::uint64_t> addresses_;
   Buffer envelope_;  ///< small segments are slices of it
   PoolVector<PullOrder::Piece> pulls_;
+  std::uint32_t checksum_ = 0;  ///< of what has arrived behind the head
+  std::array<std::byte, kFrameTrailerBytes> trailer_bytes_ = {};
 };
 
 }  // namespace tulle

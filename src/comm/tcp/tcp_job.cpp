@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/memory.hpp"
+#include "comm/checksums.hpp"
 #include "comm/tcp/interfaces.hpp"
 #include "comm/tcp/missing_ranks.hpp"
 #include "comm/tcp/tcp_transport.hpp"
@@ -41,10 +42,15 @@ const TcpOptions& validated(const TcpOptions& options) {
   return options;
 }
 
+bool has_checksums(const TcpOptions& options) {
+  return options.checksum ? *options.checksum : checksums_of_environment() != Checksums::off;
+}
+
 }  // namespace
 
 TcpTransport::TcpTransport(Rendezvous& rendezvous, const TcpOptions& options)
     : options_(validated(options)),
+      has_checksums_(has_checksums(options)),
       token_(random_token()),
       rank_(rendezvous.rank()),
       settings_{{options.detach_bytes, options.pull_bytes},
@@ -54,7 +60,7 @@ TcpTransport::TcpTransport(Rendezvous& rendezvous, const TcpOptions& options)
   {
     const std::lock_guard lock(mutex_);
     placement_ = place_ranks(job.cards);
-    for (int peer = 0; peer < rendezvous.size(); ++peer) links_.emplace_back(peer, settings_);
+    for (int peer = 0; peer < rendezvous.size(); ++peer) links_.emplace_back(peer, settings_, has_checksums_);
     greeter_.emplace(std::move(job), poller_, options_, static_cast<GreeterOwner&>(*this));
     if (size() > 1) greeter_->open_door(std::move(listener_));
   }
@@ -167,6 +173,8 @@ void TcpTransport::say_goodbye() {
   release_pulls();
   for (int peer = 0; peer < size(); ++peer) {
     if (!is_connected(peer)) continue;
+    // Who leaves because of an error that a third rank told may be faster than that rank's words.
+    if (last_poison_) link(peer).out.put({last_poison_->head, last_poison_->segments, nullptr, 0}, false);
     link(peer).out.put_goodbye();
     write(peer);
   }
@@ -185,7 +193,8 @@ void TcpTransport::say_goodbye() {
 
 bool TcpTransport::has_unsent() const {
   return std::any_of(links_.begin(), links_.end(), [](const Link& each) {
-    const bool is_sending = each.state == Link::State::open && (each.out.has_more() || each.out.has_unpulled());
+    const bool is_sending = (each.state == Link::State::open && (each.out.has_more() || each.out.has_unpulled())) ||
+                            (each.state == Link::State::condemned && each.out.has_more());
     return is_sending || (each.state == Link::State::absent && !each.unconnected.empty());
   });
 }

@@ -43,6 +43,7 @@ void TcpTransport::send(int peer, Message message) {
   }
   Link& to = link(peer);
   if (to.state == Link::State::lost) return;  // the engine knows
+  if (to.state == Link::State::condemned && kind_of_own_head(message.head.bytes()) != MessageKind::poison) return;
   if (to.state == Link::State::left || to.said_goodbye) {
     if (belongs_to_operation(message)) note_failure(peer, "it has left the job");
     return;
@@ -119,6 +120,7 @@ bool TcpTransport::handle_events() {
 }
 
 void TcpTransport::handle_link(int peer, std::uint32_t events) {
+  if (link(peer).state == Link::State::condemned) return handle_condemned(peer);
   if (link(peer).state != Link::State::open) return;
   if ((events & ~std::uint32_t{EPOLLOUT}) != 0) read(peer);
   if ((events & EPOLLOUT) != 0 && link(peer).state == Link::State::open) write(peer);
@@ -138,7 +140,8 @@ void TcpTransport::read(int peer) {
       }
     }
   } catch (const std::exception& error) {  // also bad_alloc, for a length that no memory can hold
-    lose(peer, ErrorKind::bad_message, error.what());
+    condemn(peer, fmt::format("{} (on the connection from {} to {})", error.what(),
+                              address_of_other_end(from.fd.get()).text(), address_of_this_end(from.fd.get()).text()));
   }
 }
 
@@ -162,6 +165,9 @@ Buffer TcpTransport::landing_for(int source, std::span<const std::byte> head, st
 
 void TcpTransport::take_message(int source, Message message) {
   if (is_leaving_) return;
+  if (kind_of_own_head(message.head.bytes()) == MessageKind::poison) {
+    last_poison_ = Message{message.head, message.segments, nullptr, 0};
+  }
   if (sink_ != nullptr) {
     sink_->deliver(source, std::move(message));
   } else {
@@ -236,6 +242,9 @@ void TcpTransport::check_silence() {
   next_check_seconds_ = now + options_.silence_seconds / kChecksPerSilence;
   for (int peer = 0; peer < size(); ++peer) {
     Link& each = link(peer);
+    if (each.state == Link::State::condemned && now - each.condemned_seconds > options_.farewell_seconds) {
+      close(peer, Link::State::lost);
+    }
     if (each.state != Link::State::open) continue;
     if (each.answered_seconds == 0 || !is_unanswered(each.fd.get())) each.answered_seconds = now;
     if (now - each.answered_seconds < options_.silence_seconds) continue;
@@ -262,13 +271,38 @@ bool TcpTransport::report_failures() {
 
 void TcpTransport::lose(int peer, ErrorKind kind, const std::string& reason) {
   if (link(peer).state == Link::State::lost) return;
+  const bool is_known = link(peer).state == Link::State::condemned;
   close(peer, Link::State::lost);
-  if (is_leaving_) return;
+  if (is_leaving_ || is_known) return;
   if (sink_ != nullptr) {
     sink_->fail_peer(peer, kind, reason);
   } else {
     failures_.push_back({peer, kind, reason});
   }
+}
+
+// The engine sends a poison, which says what arrived and leaves behind what waits already. The peer's bytes are dropped
+// until it ends the connection: a socket that is closed before is reset, and the poison may be lost with that.
+void TcpTransport::condemn(int peer, const std::string& reason) {
+  if (sink_ == nullptr || is_leaving_) return lose(peer, ErrorKind::bad_message, reason);
+  link(peer).state = Link::State::condemned;
+  link(peer).condemned_seconds = steady_seconds();
+  std::erase_if(pulls_, [&](const Pull& pull) { return pull.source == peer; });
+  sink_->fail_peer(peer, ErrorKind::bad_message, reason);
+  handle_condemned(peer);
+}
+
+void TcpTransport::handle_condemned(int peer) {
+  Link& ended = link(peer);
+  bool is_over = ended.out.write_to(ended.fd.get()) != 0;
+  if (!is_over && !ended.out.has_more()) ::shutdown(ended.fd.get(), SHUT_WR);
+  ssize_t got = 1;
+  while (!is_over && got > 0) {
+    got = ::recv(ended.fd.get(), scratch_.data_for_landing(), scratch_.size(), MSG_DONTWAIT);
+  }
+  is_over |= got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
+  if (!is_over) return watch(peer);
+  close(peer, Link::State::lost);
 }
 
 void TcpTransport::close(int peer, Link::State state) {

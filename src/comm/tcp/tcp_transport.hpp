@@ -59,10 +59,12 @@ class TcpTransport final : public Transport, private InboxOwner, private Greeter
     enum class State {
       absent,  ///< not connected yet
       open,
-      left,  ///< the peer said goodbye and has closed
+      condemned,  ///< what it sends cannot be believed; it is told so and has time to end the connection
+      left,       ///< the peer said goodbye and has closed
       lost,
     };
-    Link(int peer, const Inbox::Settings& settings) : out(settings.limits), in(peer, settings) {}
+    Link(int peer, const Inbox::Settings& settings, bool has_checksums)
+        : out(settings.limits, has_checksums), in(peer, settings) {}
 
     State state = State::absent;
     Fd fd;
@@ -72,6 +74,7 @@ class TcpTransport final : public Transport, private InboxOwner, private Greeter
     bool said_goodbye = false;  ///< the peer did
     bool watches_writability = false;
     double answered_seconds = 0;     ///< when the peer's host was last known to owe nothing
+    double condemned_seconds = 0;    ///< when it became so
     PoolDeque<Message> unconnected;  ///< sent before there was a connection
   };
   struct Pull {
@@ -121,6 +124,8 @@ class TcpTransport final : public Transport, private InboxOwner, private Greeter
   void note_failure(int peer, std::string reason);
   bool report_failures();
   void lose(int peer, ErrorKind kind, const std::string& reason);
+  void condemn(int peer, const std::string& reason);
+  void handle_condemned(int peer);
   void close(int peer, Link::State state);
   void release_pulls();
   void say_goodbye();
@@ -142,6 +147,7 @@ class TcpTransport final : public Transport, private InboxOwner, private Greeter
   void forget_in_child() noexcept override;
 
   const TcpOptions options_;
+  const bool has_checksums_;
   const Token token_;
   int rank_ = 0;
   Inbox::Settings settings_;
@@ -157,8 +163,9 @@ class TcpTransport final : public Transport, private InboxOwner, private Greeter
   double next_check_seconds_ = 0;  ///< of silence
   PoolDeque<Pull> pulls_;
   PoolVector<Failure> failures_;
-  PoolVector<Arrival> early_;   ///< arrived before attach()
-  PoolVector<Message> parked_;  ///< a lost peer may still read them
+  PoolVector<Arrival> early_;           ///< arrived before attach()
+  PoolVector<Message> parked_;          ///< a lost peer may still read them
+  std::optional<Message> last_poison_;  ///< that arrived
   Buffer scratch_ = Buffer::allocate(kScratchBytes);
   ForkWatch fork_watch_;
 };

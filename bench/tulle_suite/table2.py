@@ -65,8 +65,8 @@ def command(case, program, data, settings, json_path):
     """Repeats alternate between the two inside one job, so that both meet the same machine."""
     is_lab = case.network == "lab"
     repeats = settings.repeats if is_lab else 1  # a simulation gives the same times whenever it runs
-    own = [program.path, "train", "linear", "--data", data, "--model", case.model, "--solver", case.solver, "--json", json_path, "--batch",
-           str(settings.batch), "--epochs", str(settings.epochs if case.solver == "sgd" and is_lab else 1),
+    own = [program.path, "train", "linear", "--data", data, "--model", case.model, "--solver", case.solver, "--json", json_path,
+           *(["--batch", str(settings.batch)] if case.solver == "sgd" else []), "--epochs", str(settings.epochs if case.solver == "sgd" and is_lab else 1),
            "--memory", "1G" if is_lab else "16M", "--aggregation", *["dense", "sparse"] * repeats]
     if is_lab:
         return [LAB, "with", "--hosts", str(case.ranks), "--rate", "1gbit", "--check", "--quiet", "--timeout", "1800",

@@ -1,4 +1,12 @@
 // Weights with a learning rate each, by the gradients they have had: see weights.hpp.
+//
+// How it works. FTRL-Proximal (McMahan 2011): after t steps with gradients g₁ … g_t a weight is the minimum over w of
+//   Σ gₛ·w + Σ σₛ/2·(w − wₛ)² + t·(l1·|w| + l2/2·w²),  where σ₁ + … + σ_t = √(Σ gₛ²)/η.
+// Without penalties these are AdaGrad's steps. With them the penalties of all steps are weighed against the gradients
+// of all steps. So the noise of single batches averages out, and a weight whose mean gradient is below l1 is 0 exactly.
+// A weight remembers z = Σ (gₛ − σₛ·wₛ) and Σ gₛ², so one that gets no gradient need not be touched.
+#include <cmath>
+
 #include "linear/losses.hpp"
 #include "linear/weights_common.hpp"
 
@@ -8,32 +16,74 @@ namespace {
 // Keeps the first step of a weight whose gradient is tiny from being as large as any other's.
 constexpr double kFloor = 1e-8;
 
-// ln(1 − d), cheaply where d is as small as it mostly is.
-double log_of_rest(double d) { return d < 1e-3 ? -d * (1 + d * (1.0 / 2 + d / 3)) : std::log1p(-d); }
-
-// 1 − e^(−x), likewise; std::expm1 takes several times as long.
-double lost_share(double x) {
-  return x < 0.05 ? x * (1 - x / 2 * (1 - x / 3 * (1 - x / 4))) : 1 - std::exp(static_cast<float>(-x));
-}
-
-class AdagradWeights final : public Weights {
+class AdagradWeights : public Weights {
  public:
-  AdagradWeights(GradientLayout layout, Penalty penalty, std::uint64_t fold_steps)
-      : Weights(layout, penalty),
-        is_penalized_(penalty.l1 > 0 || penalty.l2 > 0),
-        fold_steps_(fold_steps),
-        pasts_(weights_.size()),
-        intercept_squares_(layout.vectors) {}
+  AdagradWeights(GradientLayout layout, Penalty penalty, double scale)
+      : Weights(layout, penalty), scale_(scale), intercept_squares_(layout.vectors) {}
+
+ protected:
+  // What a rate is divided by.
+  static double divisor(double squares) { return std::sqrt(squares) + kFloor; }
+  void step_intercept(std::size_t vector, double g, double rate) {
+    intercept_squares_[vector] += static_cast<float>(g * g);
+    intercepts_[vector] -= static_cast<float>(scale_ * rate * g / divisor(intercept_squares_[vector]));
+  }
+
+  double scale_;
+  PoolVector<float> intercept_squares_;
+};
+
+class UnpenalizedWeights final : public AdagradWeights {
+ public:
+  UnpenalizedWeights(GradientLayout layout, std::vector<float> feature_rates, double scale)
+      : AdagradWeights(layout, {}, scale),
+        feature_rates_(std::move(feature_rates)),
+        weights_(layout.vectors * layout.features),
+        squares_(weights_.size()) {}
 
   void margins(const Batch& batch, std::size_t vector, std::span<float> margins, int threads) const override {
-    const std::uint64_t first = vector * layout_.features;
-    const float* const w = weights_.data() + first;
-    if (!is_penalized_) {
-      fill_margins(batch, margins, intercepts_[vector], threads, [=](std::uint32_t i) -> double { return w[i]; });
-    } else {
-      fill_margins(batch, margins, intercepts_[vector], threads,
-                   [=, this](std::uint32_t i) { return current(first + i); });
+    const float* const w = weights_.data() + vector * layout_.features;
+    fill_margins(batch, margins, intercepts_[vector], threads, [=](std::uint32_t i) -> double { return w[i]; });
+  }
+
+  std::uint64_t step(const AnyStream& gradient, double rate, double rows) override {
+    return for_each_gradient(
+        gradient, layout_,
+        [&](std::uint64_t place, float sum) {
+          const double g = sum / rows,
+                       of_feature = feature_rates_.empty() ? 1 : feature_rates_[place % layout_.features];
+          squares_[place] += static_cast<float>(g * g);
+          weights_[place] -= static_cast<float>(scale_ * of_feature * rate * g / divisor(squares_[place]));
+        },
+        [&](std::size_t vector, float sum) { step_intercept(vector, sum / rows, rate); });
+  }
+
+  void copy_to(std::span<float> weights) const override { std::ranges::copy(weights_, weights.begin()); }
+
+  std::vector<std::span<std::byte>> state() override {
+    return {std::as_writable_bytes(std::span(weights_)), std::as_writable_bytes(std::span(intercepts_)),
+            std::as_writable_bytes(std::span(squares_)), std::as_writable_bytes(std::span(intercept_squares_))};
+  }
+
+ private:
+  std::vector<float> feature_rates_;
+  PoolVector<float> weights_, squares_;
+};
+
+class PenalizedWeights final : public AdagradWeights {
+ public:
+  PenalizedWeights(GradientLayout layout, Penalty penalty, const std::vector<float>& feature_rates, double scale)
+      : AdagradWeights(layout, penalty, scale), pasts_(layout.vectors * layout.features) {
+    for (std::size_t place = 0; place < pasts_.size(); ++place) {
+      const double of_feature = feature_rates.empty() ? 1 : feature_rates[place % layout.features];
+      pasts_[place].rate = static_cast<float>(scale * of_feature);
     }
+  }
+
+  void margins(const Batch& batch, std::size_t vector, std::span<float> margins, int threads) const override {
+    const Past* const pasts = pasts_.data() + vector * layout_.features;
+    fill_margins(batch, margins, intercepts_[vector], threads,
+                 [=, this](std::uint32_t i) { return current(pasts[i]); });
   }
 
   std::uint64_t step(const AnyStream& gradient, double rate, double rows) override {
@@ -41,77 +91,56 @@ class AdagradWeights final : public Weights {
     const std::uint64_t moved = for_each_gradient(
         gradient, layout_,
         [&](std::uint64_t place, float sum) {
-          const double g = sum / rows;
-          const double before = current(place);
           Past& past = pasts_[place];
-          past = {past.squares + static_cast<float>(g * g), static_cast<std::uint32_t>(global_.steps + 1)};
-          weights_[place] = static_cast<float>(shrunk(before - rate_of(past.squares) * g, past.squares, 1));
+          const double g = sum / rows, weight = current(past), before = divisor(past.squares);
+          past.squares += static_cast<float>(g * g);
+          past.z += g - (divisor(past.squares) - before) / (past.rate * rate) * weight;
         },
-        [&](std::size_t vector, float sum) {
-          const double g = sum / rows;
-          intercept_squares_[vector] += static_cast<float>(g * g);
-          intercepts_[vector] -= static_cast<float>(rate_of(intercept_squares_[vector]) * g);
-        });
+        [&](std::size_t vector, float sum) { step_intercept(vector, sum / rows, rate); });
     global_.steps += 1;
-    if (is_penalized_ && global_.steps % fold_steps_ == 0) fold();
     return moved;
   }
 
   void copy_to(std::span<float> weights) const override {
-    for (std::uint64_t place = 0; place < weights_.size(); ++place) weights[place] = static_cast<float>(current(place));
+    std::ranges::transform(pasts_, weights.begin(),
+                           [this](const Past& past) { return static_cast<float>(current(past)); });
   }
 
   std::vector<std::span<std::byte>> state() override {
-    return {std::as_writable_bytes(std::span(weights_)), std::as_writable_bytes(std::span(intercepts_)),
-            std::as_writable_bytes(std::span(pasts_)), std::as_writable_bytes(std::span(intercept_squares_)),
-            std::as_writable_bytes(std::span(&global_, 1))};
+    return {std::as_writable_bytes(std::span(pasts_)), std::as_writable_bytes(std::span(intercepts_)),
+            std::as_writable_bytes(std::span(intercept_squares_)), std::as_writable_bytes(std::span(&global_, 1))};
   }
 
  private:
   struct Global {
     double rate = 0;
-    std::uint64_t steps = 0;
+    double steps = 0;
   };
   // What a weight remembers, in one place, because reading it costs a cache line.
   struct Past {
+    double z = 0;
     float squares = 0;
-    std::uint32_t seen = 0;  // the step it was last written after, modulo 2^32
+    float rate = 1;  // a factor of the rate of all
   };
 
-  double rate_of(double squares) const { return global_.rate / (std::sqrt(squares) + kFloor); }
-
-  double current(std::uint64_t place) const {
-    if (!is_penalized_ || weights_[place] == 0) return weights_[place];
-    const Past& past = pasts_[place];
-    return shrunk(weights_[place], past.squares, static_cast<std::uint32_t>(global_.steps) - past.seen);
+  double current(const Past& past) const {
+    const double pulled = soft_threshold(past.z, global_.steps * penalty_.l1);
+    if (pulled == 0) return 0;
+    return -pulled / (divisor(past.squares) / (past.rate * global_.rate) + global_.steps * penalty_.l2);
   }
 
-  // What m steps without gradient leave of `weight`: |w|·q^m − η·l1·(1 + q + … + q^(m−1)), where q = 1 − η·l2.
-  double shrunk(double weight, double squares, std::uint32_t steps) const {
-    if (!is_penalized_ || steps == 0) return weight;
-    const double rate = rate_of(squares), decay = std::min(1.0, rate * penalty_.l2);
-    if (decay == 0) return soft_threshold(weight, rate * penalty_.l1 * steps);
-    const double lost = lost_share(-log_of_rest(decay) * steps);  // 1 − q^m
-    return soft_threshold(weight * (1 - lost), rate * penalty_.l1 * lost / decay);
-  }
-
-  // Before a weight that gets no gradient has waited for more steps than `seen` can tell.
-  void fold() {
-    copy_to(weights_);
-    for (Past& past : pasts_) past.seen = static_cast<std::uint32_t>(global_.steps);
-  }
-
-  bool is_penalized_;
-  std::uint64_t fold_steps_;
   Global global_;
   PoolVector<Past> pasts_;
-  PoolVector<float> intercept_squares_;
 };
 
 }  // namespace
 
-std::unique_ptr<Weights> make_adagrad_weights(GradientLayout layout, Penalty penalty, std::uint64_t fold_steps) {
-  return std::make_unique<AdagradWeights>(layout, penalty, fold_steps);
+std::unique_ptr<Weights> make_adagrad_weights(GradientLayout layout, Penalty penalty, std::vector<float> feature_rates,
+                                              double scale) {
+  if (penalty.l1 > 0 || penalty.l2 > 0) {
+    return std::make_unique<PenalizedWeights>(layout, penalty, feature_rates, scale);
+  }
+  return std::make_unique<UnpenalizedWeights>(layout, std::move(feature_rates), scale);
 }
 
 }  // namespace tulle::linear

@@ -1,6 +1,7 @@
 #include "linear/columns.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace tulle::linear {
 
@@ -11,7 +12,6 @@ Columns::Columns(Dataset& data) {
     is_binary = is_binary && rows.is_binary();
     labels_.insert(labels_.end(), rows.labels().begin(), rows.labels().end());
     for (const std::uint32_t index : rows.indices()) places[index] += 1;
-    for (std::size_t row = 0; row < rows.size(); ++row) longest_row_ = std::max(longest_row_, rows[row].indices.size());
   });
   std::uint64_t end = 0;
   for (std::uint64_t feature = 0; feature < places.size(); ++feature) {

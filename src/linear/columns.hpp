@@ -24,8 +24,6 @@ class Columns {
   std::size_t size() const { return features_.size(); }
   std::size_t rows() const { return labels_.size(); }
   std::uint64_t nonzeros() const { return row_numbers_.size(); }
-  /// Non-zeros of the row that has most.
-  std::size_t longest_row() const { return longest_row_; }
   std::span<const float> labels() const { return labels_; }
   std::uint32_t feature(std::size_t column) const { return features_[column]; }
   /// The column of a feature. REQUIRES: it is not empty.
@@ -42,7 +40,6 @@ class Columns {
   PoolVector<std::uint64_t> begins_;
   PoolVector<std::uint32_t> row_numbers_;
   PoolVector<float> values_;
-  std::size_t longest_row_ = 0;
 };
 
 }  // namespace tulle::linear

@@ -2,18 +2,20 @@
 
 namespace tulle::linear {
 
-Coordinates::Coordinates(Dataset& data, const Facts& facts, const TrainOptions& options)
+Coordinates::Coordinates(Dataset& data, const Facts& facts, const TrainOptions& options,
+                         std::span<const float> intercepts)
     : options_(options),
       columns_(data),
       vectors_(vectors_of(facts.labels.size())),
       stride_(facts.features + 1),
       class_weights_(class_weights(facts, options)),
       weights_(vectors_ * columns_.size()),
-      intercepts_(vectors_),
+      intercepts_(intercepts.begin(), intercepts.end()),
       margins_(vectors_ * columns_.rows()) {
   for (const float label : columns_.labels()) {
     classes_.push_back(static_cast<std::uint32_t>(class_of(label, facts.labels)));
   }
+  restored();  // margins of the intercepts
 }
 
 std::uint64_t Coordinates::place_of(std::size_t coordinate) const {
@@ -33,53 +35,75 @@ ColumnSums Coordinates::sums_of(std::size_t vector, std::size_t count, RowOf row
   visit_loss(options_.loss, [&]<class L>() {
     for (std::size_t i = 0; i < count; ++i) {
       const std::size_t row = row_of(i);
-      sums.add<L>(value_of(i), margins[row], target(vector, row), row_weight(row));
+      sums.add<L>(value_of(i), margins[row], target(vector, row), row_weight(row),
+                  overlap(vector * columns_.rows() + row));
     }
   });
   return sums;
 }
 
-float Coordinates::step_of(std::size_t coordinate, double damping) const {
+float Coordinates::step_of(std::size_t coordinate) const {
   const Columns::View column = columns_[coordinate % columns_.size()];
   const ColumnSums sums = sums_of(
       coordinate / columns_.size(), column.rows.size(), [&](std::size_t i) { return column.rows[i]; },
       [&](std::size_t i) { return column.value(i); });
   return static_cast<float>(
-      coordinate_step(sums, static_cast<double>(columns_.rows()), weights_[coordinate], options_.penalty, damping));
+      coordinate_step(sums, static_cast<double>(columns_.rows()), weights_[coordinate], options_.penalty));
 }
 
-float Coordinates::intercept_step_of(std::size_t vector, double damping) const {
+float Coordinates::intercept_step_of(std::size_t vector) const {
   const ColumnSums sums = sums_of(
       vector, columns_.rows(), [](std::size_t i) { return i; }, [](std::size_t) { return 1.0; });
-  return static_cast<float>(
-      coordinate_step(sums, static_cast<double>(columns_.rows()), intercepts_[vector], {}, damping));
+  return static_cast<float>(coordinate_step(sums, static_cast<double>(columns_.rows()), intercepts_[vector], {}));
+}
+
+float Coordinates::move_weight(std::uint64_t place, float amount) {
+  const std::size_t vector = place / stride_;
+  float& weight =
+      place == intercept_place(vector)
+          ? intercepts_[vector]
+          : weights_[vector * columns_.size() + columns_.column_of(static_cast<std::uint32_t>(place % stride_))];
+  const float before = std::exchange(weight, weight + amount);
+  return weight - before;
+}
+
+template <class FactorOf>
+void Coordinates::add_to_margins(std::uint64_t place, double amount, FactorOf factor) {
+  const std::size_t vector = place / stride_, first = vector * columns_.rows();
+  double* const margins = margins_.data() + first;
+  if (place == intercept_place(vector)) {
+    for (std::size_t row = 0; row < columns_.rows(); ++row) margins[row] += amount * factor(first + row);
+    return;
+  }
+  const Columns::View column = columns_[columns_.column_of(static_cast<std::uint32_t>(place % stride_))];
+  for (std::size_t i = 0; i < column.rows.size(); ++i) {
+    margins[column.rows[i]] += amount * column.value(i) * factor(first + column.rows[i]);
+  }
 }
 
 // Margins get what the weight really changed by, after its rounding: so they never drift apart.
-void Coordinates::change(std::uint64_t place, float amount) {
-  const std::size_t vector = place / stride_;
-  const bool is_intercept = place == intercept_place(vector);
-  if (!is_intercept) {
-    const std::size_t coordinate =
-        vector * columns_.size() + columns_.column_of(static_cast<std::uint32_t>(place % stride_));
-    const float before = std::exchange(weights_[coordinate], weights_[coordinate] + amount);
-    return add_to_margins(coordinate, weights_[coordinate] - before);
-  }
-  const float before = std::exchange(intercepts_[vector], intercepts_[vector] + amount);
-  double* const margins = margins_.data() + vector * columns_.rows();
-  for (std::size_t row = 0; row < columns_.rows(); ++row) margins[row] += intercepts_[vector] - before;
+float Coordinates::change(std::uint64_t place, float amount) {
+  const float moved = move_weight(place, amount);
+  add_to_margins(place, moved, [](std::size_t) { return 1.0; });
+  return moved;
 }
 
-void Coordinates::add_to_margins(std::size_t coordinate, double amount) {
-  double* const margins = margins_.data() + coordinate / columns_.size() * columns_.rows();
-  const Columns::View column = columns_[coordinate % columns_.size()];
-  for (std::size_t i = 0; i < column.rows.size(); ++i) margins[column.rows[i]] += amount * column.value(i);
+float Coordinates::change_ahead(std::uint64_t place, float amount) {
+  const float moved = move_weight(place, amount);
+  add_to_margins(place, moved, [this](std::size_t margin) { return overlap(margin); });
+  return moved;
+}
+
+void Coordinates::settle(std::uint64_t place, float moved) {
+  if (!has_overlaps()) return;
+  add_to_margins(place, moved, [this](std::size_t margin) { return 1 - overlap(margin); });
 }
 
 void Coordinates::restored() {
   for (std::size_t i = 0; i < margins_.size(); ++i) margins_[i] = intercepts_[i / columns_.rows()];
   for (std::size_t coordinate = 0; coordinate < size(); ++coordinate) {
-    if (weights_[coordinate] != 0) add_to_margins(coordinate, weights_[coordinate]);
+    if (weights_[coordinate] == 0) continue;
+    add_to_margins(place_of(coordinate), weights_[coordinate], [](std::size_t) { return 1.0; });
   }
 }
 

@@ -19,7 +19,7 @@ namespace tulle::linear {
 class Coordinates {
  public:
   /// All weights are 0. `options` must outlive this.
-  Coordinates(Dataset& data, const Facts& facts, const TrainOptions& options);
+  Coordinates(Dataset& data, const Facts& facts, const TrainOptions& options, std::span<const float> intercepts);
 
   const Columns& columns() const { return columns_; }
   std::size_t vectors() const { return vectors_; }
@@ -31,11 +31,19 @@ class Coordinates {
   std::uint64_t intercept_place(std::size_t vector) const { return (vector + 1) * stride_ - 1; }
   std::size_t nonzeros_of(std::size_t coordinate) const { return columns_[coordinate % columns_.size()].rows.size(); }
 
+  /// How many ranks move coordinates of a row at a time, one number for each margin (vector·rows + row). Without it
+  /// there is one rank.
+  void set_overlaps(PoolVector<float> overlaps) { overlaps_ = std::move(overlaps); }
+  bool has_overlaps() const { return !overlaps_.empty(); }
+
   /// How far to move it, from the slopes of the rows that its column has.
-  float step_of(std::size_t coordinate, double damping) const;
-  float intercept_step_of(std::size_t vector, double damping) const;
-  /// Moves what lies at `place`, and the margins with it. Costs its column's non-zeros.
-  void change(std::uint64_t place, float amount);
+  float step_of(std::size_t coordinate) const;
+  float intercept_step_of(std::size_t vector) const;
+  /// Moves what lies at `place`, and the margins with it, and gives by how much. Costs its column's non-zeros.
+  float change(std::uint64_t place, float amount);
+  /// The same, but margins move as if all ranks that overlap did the same: until settle() of what this gives.
+  float change_ahead(std::uint64_t place, float amount);
+  void settle(std::uint64_t place, float moved);
 
   /// The loss of the rows [begin, end), summed.
   double loss(std::size_t begin, std::size_t end) const;
@@ -49,7 +57,11 @@ class Coordinates {
   double row_weight(std::size_t row) const { return class_weights_.empty() ? 1 : class_weights_[classes_[row]]; }
   template <class RowOf, class ValueOf>
   ColumnSums sums_of(std::size_t vector, std::size_t count, RowOf row_of, ValueOf value_of) const;
-  void add_to_margins(std::size_t coordinate, double amount);
+  double overlap(std::size_t margin) const { return overlaps_.empty() ? 1 : overlaps_[margin]; }
+  float move_weight(std::uint64_t place, float amount);
+  /// Adds amount·x·factor(margin) to the margins of the column that lies at `place`.
+  template <class FactorOf>
+  void add_to_margins(std::uint64_t place, double amount, FactorOf factor);
 
   const TrainOptions& options_;
   Columns columns_;
@@ -60,6 +72,7 @@ class Coordinates {
   PoolVector<float> weights_;  // by coordinate
   PoolVector<float> intercepts_;
   PoolVector<double> margins_;  // vector·rows + row
+  PoolVector<float> overlaps_;  // likewise
 };
 
 }  // namespace tulle::linear

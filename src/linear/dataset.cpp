@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "linear/text_chunks.hpp"
@@ -39,7 +40,6 @@ Dataset filtered(const Dataset& all, const std::function<bool(std::size_t, std::
 
 Dataset read_text(const ReaderPtr& reader, const DataOptions& options) {
   std::vector<std::shared_ptr<const Rows>> blocks;
-  std::vector<std::uint32_t> rows_of_block;
   std::uint64_t features = 0, bytes = 0;
   const auto parse = [&](std::string_view line, Rows& rows) { return parse_line(line, options.text, rows); };
   const std::uint64_t bad_lines = read_lines(reader, options.part, parse, options.text.skip_bad, [&](Rows rows) {
@@ -51,11 +51,9 @@ Dataset read_text(const ReaderPtr& reader, const DataOptions& options) {
                   fmt::format("{}: more than {} bytes of rows; 'tulle convert' makes a file that is read in passes",
                               reader->path(), options.memory_bytes));
     }
-    rows_of_block.push_back(static_cast<std::uint32_t>(rows.size()));
     blocks.push_back(std::make_shared<const Rows>(std::move(rows)));
   });
-  Dataset data(
-      features, std::move(rows_of_block), [blocks](std::size_t block) { return blocks[block]; }, 0);
+  Dataset data(features, std::move(blocks));
   data.set_bad_lines(bad_lines);
   return data;
 }
@@ -69,12 +67,25 @@ Dataset::Dataset(std::uint64_t features, std::vector<std::uint32_t> rows_of_bloc
       rows_of_block_(std::move(rows_of_block)),
       load_(std::move(load)),
       read_ahead_(std::move(read_ahead)),
+      memory_bytes_(memory_bytes),
       memory_left_(memory_bytes),
       kept_(rows_of_block_.size()) {}
 
 Dataset::Dataset(Rows rows) : features_(rows.features()), rows_(rows.size()) {
   kept_.push_back(std::make_shared<Rows>(std::move(rows)));
   rows_of_block_.push_back(static_cast<std::uint32_t>(rows_));
+}
+
+Dataset::Dataset(std::uint64_t features, std::vector<std::shared_ptr<const Rows>> blocks)
+    : features_(features), kept_(std::move(blocks)) {
+  for (const auto& rows : kept_) {
+    rows_ += rows->size();
+    rows_of_block_.push_back(static_cast<std::uint32_t>(rows->size()));
+  }
+}
+
+bool Dataset::is_in_memory() const {
+  return std::all_of(kept_.begin(), kept_.end(), [](const auto& rows) { return rows != nullptr; });
 }
 
 std::shared_ptr<const Rows> Dataset::block(std::size_t block) {

@@ -50,7 +50,7 @@ void add_row(const LinearModel& model, RowView row, float label, Tally& tally) {
 
 }  // namespace
 
-double area_under_curve(const Stream<std::int64_t>& counts) {
+std::optional<double> area_under_curve(const Stream<std::int64_t>& counts) {
   double positives = 0, negatives = 0, pairs = 0;
   for (const std::int64_t both : counts.values()) {
     const auto positive = static_cast<double>(both >> 32), negative = static_cast<double>(both & (kOnePositive - 1));
@@ -58,7 +58,8 @@ double area_under_curve(const Stream<std::int64_t>& counts) {
     positives += positive;
     negatives += negative;
   }
-  return positives * negatives > 0 ? pairs / (positives * negatives) : 0;
+  if (positives == 0 || negatives == 0) return std::nullopt;
+  return pairs / (positives * negatives);
 }
 
 Task<Evaluation> evaluate_task(Group& group, Dataset& data, const LinearModel& model) {
@@ -71,8 +72,10 @@ Task<Evaluation> evaluate_task(Group& group, Dataset& data, const LinearModel& m
   co_await group.fail_together(failure);
   const std::vector<double> mine{tally.rows, tally.loss, tally.correct};
   const std::vector<double> sums = co_await group.agree(mine);
-  Evaluation evaluation{
-      .rows = sums[0], .loss = sums[1] / std::max(1.0, sums[0]), .accuracy = sums[2] / std::max(1.0, sums[0])};
+  Evaluation evaluation{.rows = sums[0],
+                        .loss = sums[1] / std::max(1.0, sums[0]),
+                        .accuracy = sums[2] / std::max(1.0, sums[0]),
+                        .auc = {}};
   if (!model.is_classifier() || model.vectors() > 1) co_return evaluation;
   AnyStream counts = Stream<std::int64_t>::from_pairs<std::uint32_t>(kKeys, tally.score_keys, tally.score_counts);
   counts = co_await group.sum(std::move(counts), "ssar_split_allgather");

@@ -9,6 +9,7 @@ namespace tulle::linear {
 Task<Evaluation> evaluate_task(Group& group, Dataset& data, const LinearModel& model);
 
 /// Area under the ROC curve from counts by score: the high halves of `counts` are positives, the low ones negatives.
-double area_under_curve(const Stream<std::int64_t>& counts);
+/// None without rows of both.
+std::optional<double> area_under_curve(const Stream<std::int64_t>& counts);
 
 }  // namespace tulle::linear

@@ -62,7 +62,8 @@ Task<Facts> gather_facts(Group& group, Dataset& data, Loss loss, bool is_replica
     facts.labels.push_back(from_ordered_key(counts.indices<std::uint32_t>()[i]));
     facts.counts.push_back(static_cast<double>(counts.values()[i]));
   }
-  check_labels(facts);
+  const std::exception_ptr unusable = failure_of([&] { check_labels(facts); });
+  co_await group.fail_together(unusable);
   co_return facts;
 }
 

@@ -25,6 +25,11 @@ std::string Group::row_of(std::string_view aggregation, OperationKind kind) cons
   return std::string(find_algorithm(kind, aggregation).name);
 }
 
+std::uint64_t Group::ranks_of_node() const {
+  const auto nodes = communicator_.nodes();
+  return static_cast<std::uint64_t>(std::ranges::count(nodes, nodes[static_cast<std::size_t>(rank())]));
+}
+
 AnyStream Group::count(const Outcome& outcome, double started) {
   stats_.seconds += now() - started;
   stats_.calls += 1;
@@ -92,6 +97,11 @@ Task<std::vector<double>> Group::agree(std::vector<double> values, Op op) {
   auto request = iallreduce(communicator_, stream, options);
   const Outcome outcome = co_await request;
   co_return Stream<double>(outcome.stream).to_vector(op);
+}
+
+Task<> Group::require_same(std::vector<Setting> settings) {
+  auto request = irequire_same_settings(communicator_, settings);
+  co_await request;
 }
 
 Task<> Group::fail_together(std::exception_ptr error) {

@@ -10,6 +10,7 @@
 #include "tulle/base/buffer.hpp"
 #include "tulle/collectives/collectives.hpp"
 #include "tulle/comm/control.hpp"
+#include "tulle/comm/settings.hpp"
 
 namespace tulle::linear {
 
@@ -26,6 +27,8 @@ class Group {
 
   int rank() const { return communicator_.rank(); }
   int size() const { return communicator_.size(); }
+  /// How many ranks the transport knows to be where this one is.
+  std::uint64_t ranks_of_node() const;
   /// Seconds on the transport's clock, which is virtual in simulation.
   double now() const { return communicator_.engine()->transport().now(); }
   /// Bills a simulator for work on that many (index, value) pairs.
@@ -58,6 +61,8 @@ class Group {
   /// A few numbers reduced over ranks. Neither timed nor counted. (GCC 12 cannot await a call with a braced list in it:
   /// give the numbers a name.)
   Task<std::vector<double>> agree(std::vector<double> values, Op op = Op::sum());
+  /// See tulle::require_same_settings().
+  Task<> require_same(std::vector<Setting> settings);
   /// See tulle::fail_together().
   Task<> fail_together(std::exception_ptr error);
 

@@ -189,10 +189,20 @@ void Kmeans::set_centers(const AnyStream& sums, std::span<const double> sizes) {
   result_.sizes.assign(sizes.begin(), sizes.end());
 }
 
+std::vector<Setting> settings_of(const KmeansOptions& options) {
+  return {{"clusters", fmt::format("{}", options.clusters)},
+          {"iterations", fmt::format("{}", options.iterations)},
+          {"tolerance", fmt::format("{}", options.tolerance)},
+          {"aggregation", options.aggregation},
+          {"seed", fmt::format("{}", options.seed)}};
+}
+
 }  // namespace
 
 Task<KmeansResult> kmeans_task(Communicator communicator, Dataset& data, KmeansOptions options) {
   Group group(std::move(communicator));
+  std::vector<Setting> settings = settings_of(options);
+  co_await group.require_same(std::move(settings));
   const Facts facts = co_await gather_facts(group, data, Loss::squares, false);
   if (options.clusters < 1 || options.clusters > facts.rows || options.clusters * facts.features > kMaxFeatures) {
     throw Error(ErrorKind::bad_input,

@@ -151,10 +151,21 @@ std::vector<double> Pca::orthogonalize() {
   return lengths;
 }
 
+std::vector<Setting> settings_of(const PcaOptions& options) {
+  return {{"components", fmt::format("{}", options.components)},
+          {"iterations", fmt::format("{}", options.iterations)},
+          {"tolerance", fmt::format("{}", options.tolerance)},
+          {"centering", fmt::format("{}", options.is_centered)},
+          {"aggregation", options.aggregation},
+          {"seed", fmt::format("{}", options.seed)}};
+}
+
 }  // namespace
 
 Task<PcaResult> pca_task(Communicator communicator, Dataset& data, PcaOptions options) {
   Group group(std::move(communicator));
+  std::vector<Setting> settings = settings_of(options);
+  co_await group.require_same(std::move(settings));
   const Facts facts = co_await gather_facts(group, data, Loss::squares, false);
   if (options.components < 1 || options.components > facts.features ||
       options.components * facts.features > kMaxFeatures) {

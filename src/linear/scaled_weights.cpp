@@ -1,4 +1,7 @@
 // Weights with one learning rate for all: see weights.hpp.
+//
+// How it works. w = scale·v, where scale is the product of all (1 − η·l2), and L1 has taken `shrinkage` = Σ η·l1/scale
+// from |v| in all, of which v has seen `seen`.
 #include "linear/losses.hpp"
 #include "linear/weights_common.hpp"
 
@@ -12,7 +15,9 @@ constexpr double kSmallestScale = 0x1p-20;
 class ScaledWeights final : public Weights {
  public:
   ScaledWeights(GradientLayout layout, Penalty penalty)
-      : Weights(layout, penalty), seen_(penalty.l1 > 0 ? weights_.size() : 0) {}
+      : Weights(layout, penalty),
+        weights_(layout.vectors * layout.features),
+        seen_(penalty.l1 > 0 ? weights_.size() : 0) {}
 
   void margins(const Batch& batch, std::size_t vector, std::span<float> margins, int threads) const override {
     const std::uint64_t first = vector * layout_.features;
@@ -75,6 +80,7 @@ class ScaledWeights final : public Weights {
   }
 
   Global global_;
+  PoolVector<float> weights_;
   PoolVector<double> seen_;
 };
 

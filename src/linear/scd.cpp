@@ -4,12 +4,18 @@
 // (place, change) pairs, and each rank adds the others' columns to its margins: at once, or, with a staleness of τ,
 // when τ more iterations have begun. An epoch visits every coordinate once.
 //
-// Ranks that move coordinates of the same row at the same time overshoot, so curvatures are multiplied by a *damping*:
-// at most P, when every row has features of every rank's k, and near 1 when rows have few of them (Richtárik and Takáč
-// 2016). An intercept is a column of ones; its owner moves it as often as it takes to cost as much as the features do.
+// Ranks that move coordinates of the same row at the same time would overshoot. So each counts its own changes of a
+// margin as often as ranks *overlap* in the row, in the steps and in the margins that they leave, until everyone's
+// changes of the iteration are there (CoCoA+, Ma et al. 2015, with its σ' for each row). If n ranks change a margin m
+// by d₁ … dₙ, a convex loss has f(m + Σ dᵢ) ≤ (Σ f(m + n·dᵢ))/n, so what every rank lowers by itself is lowered in sum.
+// Ranks that take few of their coordinates rarely meet: a rank's overlap in a row is 1 + the sum of the chances that
+// each other rank moves a coordinate of the row before it is heard of. Then the bound holds on average over the orders.
+//
+// An intercept is a column of ones; its owner moves it as often as it takes to cost as much as the features do.
 #include "linear/scd.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "linear/change_blocks.hpp"
@@ -21,10 +27,11 @@ namespace {
 
 class Scd final : public Method {
  public:
-  Scd(Session& session, Dataset& data);
+  Scd(Session& session, Dataset& data, const Start& start);
 
   Task<> run_epoch() override;
-  Task<double> epoch_loss() override;
+  Task<double> epoch_loss() override { return loss(); }
+  Task<double> loss() override;
   std::shared_ptr<const Snapshot> snapshot() override;
   std::string row() const override { return row_; }
   std::vector<std::span<std::byte>> state() override { return coordinates_.state(); }
@@ -33,7 +40,7 @@ class Scd final : public Method {
  private:
   std::size_t slice_begin(int rank) const;
   std::vector<std::uint64_t> cuts() const;
-  double damping() const;
+  PoolVector<float> overlaps() const;
   void shuffle_slice();
   void move_coordinates(std::uint64_t iteration);
   void move_intercepts();
@@ -50,11 +57,15 @@ class Scd final : public Method {
   ChangeBlocks blocks_;
   OperationKind kind_;
   std::string row_;
-  double damping_;
-  std::uint64_t iterations_of_epoch_, intercept_period_;
+  std::uint64_t coordinates_of_iteration_, iterations_of_epoch_, intercept_period_;
   PoolVector<std::uint32_t> order_;
-  PoolVector<Change> changes_;  // of this iteration, by this rank
+  PoolVector<Change> changes_;               // of this iteration, by this rank
+  PoolDeque<PoolVector<Change>> unsettled_;  // of this and earlier ones, as weights really moved
 };
+
+// Ranks of few coordinates hear from each other at least so often in an epoch, unless options say otherwise.
+constexpr std::uint64_t kIterations = 32;
+constexpr std::uint64_t kMostCoordinates = 100;
 
 // The paper's way is an allgather; a row of allreduce does as well.
 OperationKind kind_of(std::string_view aggregation) {
@@ -64,20 +75,24 @@ OperationKind kind_of(std::string_view aggregation) {
   return is_allreduce ? OperationKind::allreduce : OperationKind::allgather;
 }
 
-Scd::Scd(Session& session, Dataset& data)
+Scd::Scd(Session& session, Dataset& data, const Start& start)
     : session_(session),
       options_(session.options),
-      coordinates_(data, session.facts, options_),
+      coordinates_(data, session.facts, options_, start.intercepts),
       blocks_(cuts()),
       kind_(kind_of(options_.aggregation)),
-      row_(session.group.row_of(options_.aggregation, kind_)),
-      damping_(options_.damping > 0 ? options_.damping : damping()) {
+      row_(session.group.row_of(options_.aggregation, kind_)) {
   const auto ranks = static_cast<std::uint64_t>(session.group.size());
   const std::uint64_t largest_slice = (coordinates_.size() + ranks - 1) / ranks;
-  iterations_of_epoch_ = std::max<std::uint64_t>(1, (largest_slice + options_.coordinates - 1) / options_.coordinates);
+  coordinates_of_iteration_ = options_.coordinates > 0
+                                  ? options_.coordinates
+                                  : std::clamp<std::uint64_t>(largest_slice / kIterations, 1, kMostCoordinates);
+  iterations_of_epoch_ =
+      std::max<std::uint64_t>(1, (largest_slice + coordinates_of_iteration_ - 1) / coordinates_of_iteration_);
   const Columns& columns = coordinates_.columns();
   const std::uint64_t nonzeros_of_iteration = coordinates_.vectors() * columns.nonzeros() / iterations_of_epoch_;
   intercept_period_ = std::max<std::uint64_t>(1, columns.rows() / std::max<std::uint64_t>(1, nonzeros_of_iteration));
+  if (ranks > 1 || options_.damping > 0) coordinates_.set_overlaps(overlaps());
 }
 
 std::size_t Scd::slice_begin(int rank) const {
@@ -90,17 +105,41 @@ std::vector<std::uint64_t> Scd::cuts() const {
   return cuts;
 }
 
-// 1 + (P − 1)·(the chance that another rank's k meet a given row, at most 1). With a staleness of τ they are (τ + 1)·k
-// of which this rank does not know yet.
-double Scd::damping() const {
-  const int ranks = session_.group.size(), rank = session_.group.rank();
+// With a staleness of τ, others have moved up to (τ + 1)·k coordinates of which this rank does not know yet.
+PoolVector<float> Scd::overlaps() const {
   const Columns& columns = coordinates_.columns();
-  const std::size_t slice = slice_begin(rank + 1) - slice_begin(rank);
-  const std::size_t unseen = options_.coordinates * (1 + static_cast<std::size_t>(options_.staleness));
-  const double share = static_cast<double>(std::min<std::size_t>(unseen, slice + 1)) /
-                       static_cast<double>(std::max<std::size_t>(1, columns.size() / static_cast<std::size_t>(ranks)));
-  const double met = static_cast<double>(columns.longest_row()) / ranks * share;
-  return 1 + (ranks - 1) * std::min(1.0, met);
+  const std::size_t margins = coordinates_.vectors() * columns.rows();
+  if (options_.damping > 0) return PoolVector<float>(margins, static_cast<float>(options_.damping));
+  PoolVector<float> overlaps(margins, 1.0f);
+  PoolVector<std::uint32_t> counts(margins);  // coordinates of the row that one rank owns
+  const double unseen = 1 + options_.staleness;
+  for (int rank = 0; rank < session_.group.size(); ++rank) {
+    if (rank == session_.group.rank()) continue;
+    const std::size_t begin = slice_begin(rank), end = slice_begin(rank + 1);
+    const double share = std::min(1.0, unseen * static_cast<double>(coordinates_of_iteration_) /
+                                           static_cast<double>(std::max<std::size_t>(1, end - begin)));
+    const auto for_each_margin = [&](auto visit) {
+      for (std::size_t coordinate = begin; coordinate < end; ++coordinate) {
+        const std::size_t first = coordinate / columns.size() * columns.rows();
+        for (const std::uint32_t row : columns[coordinate % columns.size()].rows) visit(first + row);
+      }
+    };
+    for_each_margin([&](std::size_t margin) { counts[margin] += 1; });
+    for_each_margin([&](std::size_t margin) {
+      if (counts[margin] > 0) overlaps[margin] += static_cast<float>(1 - std::pow(1 - share, counts[margin]));
+      counts[margin] = 0;
+    });
+    if (!options_.intercept) continue;
+    const double moves = std::min(1.0, unseen / static_cast<double>(intercept_period_));
+    for (std::size_t vector = 0; vector < coordinates_.vectors(); ++vector) {
+      if (!blocks_.owns(rank, coordinates_.intercept_place(vector))) continue;
+      for (std::size_t row = 0; row < columns.rows(); ++row)
+        overlaps[vector * columns.rows() + row] += static_cast<float>(moves);
+    }
+  }
+  const float ranks = static_cast<float>(session_.group.size());
+  for (float& overlap : overlaps) overlap = std::min(overlap, ranks);
+  return overlaps;
 }
 
 void Scd::shuffle_slice() {
@@ -118,6 +157,7 @@ Task<> Scd::run_epoch() {
   shuffle_slice();
   for (std::uint64_t i = position.step_of_epoch; i < iterations_of_epoch_ && !session_.is_stopping; ++i) {
     changes_.clear();
+    unsettled_.emplace_back();
     move_coordinates(i);
     if (options_.intercept && i % intercept_period_ == 0) move_intercepts();
     AnyStream block = take_changes();
@@ -145,11 +185,11 @@ Task<> Scd::apply_pending() {
 }
 
 void Scd::move_coordinates(std::uint64_t iteration) {
-  const std::size_t first = std::min<std::size_t>(iteration * options_.coordinates, order_.size());
-  const std::size_t last = std::min<std::size_t>(first + options_.coordinates, order_.size());
+  const std::size_t first = std::min<std::size_t>(iteration * coordinates_of_iteration_, order_.size());
+  const std::size_t last = std::min<std::size_t>(first + coordinates_of_iteration_, order_.size());
   std::uint64_t pairs = 0;
   for (std::size_t i = first; i < last; ++i) {
-    move(coordinates_.place_of(order_[i]), coordinates_.step_of(order_[i], damping_));
+    move(coordinates_.place_of(order_[i]), coordinates_.step_of(order_[i]));
     pairs += coordinates_.nonzeros_of(order_[i]);
   }
   session_.group.charge(2 * pairs);
@@ -158,14 +198,14 @@ void Scd::move_coordinates(std::uint64_t iteration) {
 void Scd::move_intercepts() {
   for (std::size_t vector = 0; vector < coordinates_.vectors(); ++vector) {
     const std::uint64_t place = coordinates_.intercept_place(vector);
-    if (blocks_.owns(session_.group.rank(), place)) move(place, coordinates_.intercept_step_of(vector, damping_));
+    if (blocks_.owns(session_.group.rank(), place)) move(place, coordinates_.intercept_step_of(vector));
   }
 }
 
 void Scd::move(std::uint64_t place, float amount) {
   if (amount == 0) return;
   changes_.push_back({place, amount});
-  coordinates_.change(place, amount);
+  unsettled_.back().push_back({place, coordinates_.change_ahead(place, amount)});
 }
 
 AnyStream Scd::take_changes() {
@@ -187,9 +227,12 @@ void Scd::start_exchange(AnyStream block) {
   session_.group.start_sum(std::move(block), row_);
 }
 
-// Everyone's changes but this rank's own, which are applied already.
+// Everyone's changes but this rank's own, which are applied already, and ahead of the others'.
 void Scd::apply(const AnyStream& gathered) {
   std::uint64_t columns = 0;
+  for (const Change& own : unsettled_.front()) coordinates_.settle(own.place, own.amount);
+  if (coordinates_.has_overlaps()) columns += unsettled_.front().size();
+  unsettled_.pop_front();
   const auto change = [&](int rank, std::uint64_t place, float amount) {
     if (rank == session_.group.rank()) return;
     coordinates_.change(place, amount);
@@ -208,7 +251,7 @@ void Scd::apply(const AnyStream& gathered) {
 }
 
 // Every rank could compute all of it; each does its share, and the sum is the same everywhere.
-Task<double> Scd::epoch_loss() {
+Task<double> Scd::loss() {
   const std::size_t rows = coordinates_.columns().rows();
   const auto ranks = static_cast<std::size_t>(session_.group.size()),
              rank = static_cast<std::size_t>(session_.group.rank());
@@ -226,6 +269,8 @@ std::shared_ptr<const Snapshot> Scd::snapshot() {
 
 }  // namespace
 
-std::unique_ptr<Method> make_scd(Session& session, Dataset& data) { return std::make_unique<Scd>(session, data); }
+std::unique_ptr<Method> make_scd(Session& session, Dataset& data, const Start& start) {
+  return std::make_unique<Scd>(session, data, start);
+}
 
 }  // namespace tulle::linear

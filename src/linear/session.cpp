@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -13,7 +15,6 @@ namespace tulle::linear {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Position, epoch, step_of_epoch, steps, rate, loss_sum, rows, best_loss,
                                    epochs_without_gain, previous_loss)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Evaluation, rows, loss, accuracy, auc)
 
 namespace {
 
@@ -27,7 +28,11 @@ nlohmann::json to_json_text(const EpochMetrics& metrics) {
                          {"communication_seconds", metrics.communication_seconds},
                          {"bytes", metrics.bytes},
                          {"estimated", metrics.has_estimated_bytes}};
-  if (metrics.held_out) json["held_out"] = *metrics.held_out;
+  if (metrics.held_out) {
+    const Evaluation& held_out = *metrics.held_out;
+    json["held_out"] = {{"rows", held_out.rows}, {"loss", held_out.loss}, {"accuracy", held_out.accuracy}};
+    if (held_out.auc) json["held_out"]["auc"] = *held_out.auc;
+  }
   return json;
 }
 
@@ -41,7 +46,12 @@ EpochMetrics metrics_from(const nlohmann::json& json) {
                        .bytes = json.at("bytes"),
                        .has_estimated_bytes = json.at("estimated"),
                        .rate = json.at("rate")};
-  if (json.contains("held_out")) metrics.held_out = json["held_out"].get<Evaluation>();
+  if (json.contains("held_out")) {
+    const nlohmann::json& held_out = json["held_out"];
+    metrics.held_out = {
+        .rows = held_out.at("rows"), .loss = held_out.at("loss"), .accuracy = held_out.at("accuracy"), .auc = {}};
+    if (held_out.contains("auc")) metrics.held_out->auc = held_out["auc"].get<double>();
+  }
   return metrics;
 }
 
@@ -53,7 +63,7 @@ Session::Session(Communicator communicator, const TrainOptions& train_options)
   position.best_loss = position.previous_loss = std::numeric_limits<double>::max();
 }
 
-Task<TrainResult> Session::run(Method& method, Dataset* held_out) {
+Task<TrainResult> Session::run(Method& method, Dataset* held_out, double least_useful) {
   if (options.checkpoint.resume) {
     co_await resume(method);
     tell(was_resumed_ ? fmt::format("goes on from {}: epoch {}, step {} of it", options.checkpoint.path,
@@ -70,14 +80,28 @@ Task<TrainResult> Session::run(Method& method, Dataset* held_out) {
     co_await finish_epoch(method, held_out);
     is_done = position.epoch >= options.epochs || has_converged(epochs_.back());
   }
-  if (is_stopping) co_await group.fail_together(failure);
+  require_finite(*method.snapshot());
+  co_await group.fail_together(failure);
   if (!options.checkpoint.path.empty()) save(method);
+  const std::optional<double> objective = co_await final_objective(method, least_useful);
   TrainResult result{.epochs = epochs_,
+                     .objective = objective,
                      .was_stopped = is_stopping,
                      .was_resumed = was_resumed_,
                      .checkpoint_error = checkpoint_error_};
   if (group.rank() == 0 || !options.replicas) result.model = method.snapshot()->model;
   co_return result;
+}
+
+Task<std::optional<double>> Session::final_objective(Method& method, double least_useful) {
+  if (is_stopping) co_return std::nullopt;
+  const double loss = co_await method.loss();
+  const double objective = loss + method.snapshot()->penalty;
+  if (objective > least_useful * (1 + 1e-6)) {
+    tell(fmt::format("the objective is {:.6g}, and without features it is {:.6g}: {}", objective, least_useful,
+                     options.solver == Solver::sgd ? "try another rate, or more epochs" : "try more epochs"));
+  }
+  co_return objective;
 }
 
 Task<> Session::finish_epoch(Method& method, Dataset* held_out) {
@@ -87,6 +111,8 @@ Task<> Session::finish_epoch(Method& method, Dataset* held_out) {
   const std::vector<double> sums = co_await group.agree(mine);
   const double loss = co_await method.epoch_loss();
   const std::shared_ptr<const Snapshot> snapshot = method.snapshot();
+  if (!std::isfinite(loss + snapshot->penalty)) fail_as_diverged();
+  co_await group.fail_together(failure);
   EpochMetrics metrics{.epoch = position.epoch + 1,
                        .steps = position.steps,
                        .objective = loss + snapshot->penalty,
@@ -114,6 +140,24 @@ bool Session::has_converged(const EpochMetrics& metrics) {
   return position.epochs_without_gain >= options.patience;
 }
 
+void Session::fail_as_diverged() {
+  if (failure) return;
+  const std::string remedy = options.solver == Solver::sgd ? fmt::format("a rate below {} may help", options.rate)
+                                                           : std::string("a damping of 0 does not diverge");
+  failure = std::make_exception_ptr(
+      Error(ErrorKind::bad_input,
+            fmt::format("the training diverged in epoch {}: the loss or a weight is infinite or not a number; {}",
+                        position.epoch + 1, remedy)));
+}
+
+void Session::require_finite(const Snapshot& snapshot) {
+  const auto is_finite = [](float value) { return std::isfinite(value); };
+  const LinearModel& model = snapshot.model;
+  if (!std::ranges::all_of(model.weights, is_finite) || !std::ranges::all_of(model.intercepts, is_finite)) {
+    fail_as_diverged();
+  }
+}
+
 float Session::votes_to_save() const {
   const bool is_due =
       group.rank() == 0 && !options.checkpoint.path.empty() && group.now() - saved_at_ >= options.checkpoint.seconds;
@@ -124,6 +168,8 @@ float Session::votes_to_save() const {
 void Session::save(Method& method) {
   saved_at_ = group.now();
   if (group.rank() != 0) return;
+  require_finite(*method.snapshot());
+  if (failure) return;  // the others are told by the vote
   try {
     save_checkpoint(options.checkpoint.path, describe(), method.state());
     checkpoint_error_.clear();

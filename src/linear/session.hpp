@@ -33,8 +33,10 @@ class Method {
   virtual ~Method() = default;
   /// From the session's position to the end of the epoch, or to where all ranks agree to stop.
   virtual Task<> run_epoch() = 0;
-  /// Mean loss without the penalty. Called at the end of an epoch; may communicate.
+  /// Mean loss of the epoch that has ended, without the penalty; may be what was seen on the way. May communicate.
   virtual Task<double> epoch_loss() = 0;
+  /// Mean loss of all rows by the model as it is, without the penalty. May communicate, and read all rows.
+  virtual Task<double> loss() = 0;
   virtual std::shared_ptr<const Snapshot> snapshot() = 0;
   /// The row of the registry that its collectives run, or auto.
   virtual std::string row() const = 0;
@@ -57,12 +59,15 @@ class Session {
   std::exception_ptr failure{};  ///< of this rank alone; a vote to stop
 
   /// Runs epochs until one of the reasons to end.
-  Task<TrainResult> run(Method& method, Dataset* held_out);
+  /// `least_useful` is the loss of a model without features.
+  Task<TrainResult> run(Method& method, Dataset* held_out, double least_useful);
 
   /// What this rank votes: 1 for yes.
   float votes_to_stop() const { return failure || (options.stop_requested && options.stop_requested()) ? 1.0f : 0.0f; }
   float votes_to_save() const;
-  /// Rank 0 writes the checkpoint. REQUIRES: nothing is in flight.
+  /// Sets `failure`, unless it is set: no finite number is left to go on from.
+  void fail_as_diverged();
+  /// Rank 0 writes the checkpoint, unless the training has diverged. REQUIRES: nothing is in flight.
   void save(Method& method);
   void tell(const std::string& message) const;
   void tell_step(std::uint64_t steps_of_epoch);
@@ -71,6 +76,8 @@ class Session {
 
  private:
   Task<> resume(Method& method);
+  void require_finite(const Snapshot& snapshot);
+  Task<std::optional<double>> final_objective(Method& method, double least_useful);
   Task<> finish_epoch(Method& method, Dataset* held_out);
   bool has_converged(const EpochMetrics& metrics);
   std::string describe() const;

@@ -7,7 +7,9 @@
 // steps have begun. Sums are applied in order and never sooner, so that a run can be repeated.
 #include "linear/sgd.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "linear/batches.hpp"
 #include "linear/gradient_accumulator.hpp"
@@ -18,27 +20,33 @@
 namespace tulle::linear {
 namespace {
 
+// Unless options say otherwise, an epoch has at least so many steps where there are as many rows, and a step of a rank
+// at most so many rows.
+constexpr std::uint64_t kSteps = 100, kMostRows = 1000;
+
 enum Tail : std::size_t { kRows, kLoss, kStop, kSave, kTailValues };
 
 class Sgd final : public Method {
  public:
-  Sgd(Session& session, Dataset& data)
+  Sgd(Session& session, Dataset& data, const Start& start, const std::optional<FeatureSums>& sums)
       : session_(session),
         options_(session.options),
         layout_{vectors_of(session.facts.labels.size()), session.facts.features},
         class_weights_(class_weights(session.facts, session.options)),
         row_(session.group.row_of(session.options.aggregation)),
         rows_(data.rows()),
-        steps_of_epoch_((session.facts.largest_part + options_.batch_rows - 1) / options_.batch_rows),
+        steps_of_epoch_(steps_for(session.facts.largest_part, options_.batch_rows)),
+        data_(data),
         cursor_(data, options_.seed + static_cast<std::uint64_t>(session.group.rank()) * 0x9E3779B97F4A7C15u,
                 options_.shuffle),
         replicas_(options_.replicas ? options_.replicas : make_replicas()),
         gradient_(replicas_->gradient(layout_.dimension())),
-        weights_(replicas_->weights([&] { return make_weights(); })),
+        weights_(replicas_->weights([&] { return make_weights(start, sums); })),
         sends_lengths_(options_.replicas && session.group.size() > 1 && works_on_dense(row_)) {}
 
   Task<> run_epoch() override;
   Task<double> epoch_loss() override;
+  Task<double> loss() override;
   std::shared_ptr<const Snapshot> snapshot() override;
   std::string row() const override { return row_; }
   std::vector<std::span<std::byte>> state() override { return weights_.state(); }
@@ -49,14 +57,17 @@ class Sgd final : public Method {
     if (row == kAuto || row == kAutoSparse) return false;
     return row == kAutoDense || find_algorithm(OperationKind::allreduce, row).input == Layout::dense;
   }
-  std::unique_ptr<Weights> make_weights() const {
-    return options_.schedule == Schedule::adagrad ? make_adagrad_weights(layout_, options_.penalty)
-                                                  : make_scaled_weights(layout_, options_.penalty);
+  static std::uint64_t steps_for(std::uint64_t rows, std::uint64_t batch_rows) {
+    if (batch_rows == 0) batch_rows = std::clamp<std::uint64_t>(rows / kSteps, 1, kMostRows);
+    return (rows + batch_rows - 1) / batch_rows;
   }
+  std::unique_ptr<Weights> make_weights(const Start& start, const std::optional<FeatureSums>& sums) const;
   /// Rows of this epoch that the rank has used before `step`.
   std::uint64_t rows_before(std::uint64_t step) const;
   Task<AnyStream> compute_gradient(std::uint64_t rows);
   Task<double> add_vector(std::size_t vector);
+  void find_classes();
+  double loss_of_vector(std::size_t vector);
   Task<AnyStream> sum(AnyStream gradient);
   void apply(const AnyStream& sum);
   Task<> apply_pending();
@@ -68,6 +79,7 @@ class Sgd final : public Method {
   std::vector<double> class_weights_;
   std::string row_;
   std::uint64_t rows_, steps_of_epoch_;
+  Dataset& data_;
   BatchCursor cursor_;
   std::shared_ptr<Replicas> replicas_;
   GradientAccumulator& gradient_;
@@ -77,6 +89,14 @@ class Sgd final : public Method {
   PoolVector<std::uint32_t> classes_;  // of the batch's rows
   PoolVector<float> margins_, coefficients_;
 };
+
+std::unique_ptr<Weights> Sgd::make_weights(const Start& start, const std::optional<FeatureSums>& sums) const {
+  auto weights = options_.schedule == Schedule::adagrad
+                     ? make_adagrad_weights(layout_, options_.penalty, feature_rates(sums), start.target_scale)
+                     : make_scaled_weights(layout_, options_.penalty);
+  weights->set_intercepts(start.intercepts);
+  return weights;
+}
 
 Task<> Sgd::run_epoch() {
   Position& position = session_.position;
@@ -131,12 +151,7 @@ Task<AnyStream> Sgd::compute_gradient(std::uint64_t rows) {
     session_.failure = damaged;
     batch_.clear();
   }
-  margins_.resize(batch_.size());
-  coefficients_.resize(batch_.size());
-  classes_.resize(batch_.size());
-  for (std::size_t i = 0; i < batch_.size() && !session_.facts.labels.empty(); ++i) {
-    classes_[i] = static_cast<std::uint32_t>(class_of(batch_.labels[i], session_.facts.labels));
-  }
+  find_classes();
   double loss = 0;
   for (std::size_t vector = 0; vector < layout_.vectors; ++vector) {
     const double of_vector = co_await add_vector(vector);
@@ -153,22 +168,37 @@ Task<AnyStream> Sgd::compute_gradient(std::uint64_t rows) {
   co_return gradient_.take(tail);
 }
 
-// The gradient of one vector of weights: margins, then slopes, then slope·row. Gives the loss.
-Task<double> Sgd::add_vector(std::size_t vector) {
-  weights_.margins(batch_, vector, margins_, options_.threads);
-  if (session_.group.in_flight() > 0) co_await session_.group.yield();
+void Sgd::find_classes() {
+  margins_.resize(batch_.size());
+  coefficients_.resize(batch_.size());
+  classes_.resize(batch_.size());
+  for (std::size_t i = 0; i < batch_.size() && !session_.facts.labels.empty(); ++i) {
+    classes_[i] = static_cast<std::uint32_t>(class_of(batch_.labels[i], session_.facts.labels));
+  }
+}
+
+// The loss of the batch by margins_, and its slopes in coefficients_.
+double Sgd::loss_of_vector(std::size_t vector) {
   const bool is_classifier = options_.loss != Loss::squares;
   const std::size_t positive = layout_.vectors == 1 ? 1 : vector;
-  double loss = 0, slope_sum = 0;
+  double loss = 0;
   visit_loss(options_.loss, [&]<class L>() {
     for (std::size_t i = 0; i < batch_.size(); ++i) {
       const double label = !is_classifier ? batch_.labels[i] : classes_[i] == positive ? 1 : -1;
       const double weight = is_classifier ? class_weights_[classes_[i]] : 1;
       loss += weight * L::value(margins_[i], label);
       coefficients_[i] = static_cast<float>(weight * L::slope(margins_[i], label));
-      slope_sum += coefficients_[i];
     }
   });
+  return loss;
+}
+
+// The gradient of one vector of weights: margins, then slopes, then slope·row. Gives the loss.
+Task<double> Sgd::add_vector(std::size_t vector) {
+  weights_.margins(batch_, vector, margins_, options_.threads);
+  if (session_.group.in_flight() > 0) co_await session_.group.yield();
+  const double loss = loss_of_vector(vector);
+  const double slope_sum = std::accumulate(coefficients_.begin(), coefficients_.end(), 0.0);
   const std::uint64_t offset = vector * layout_.stride();
   gradient_.add_rows(batch_, coefficients_, offset, options_.threads);
   if (options_.intercept) gradient_.add(offset + layout_.features, static_cast<float>(slope_sum));
@@ -192,6 +222,7 @@ void Sgd::apply(const AnyStream& sum) {
   position.rows += tail[kRows];
   position.steps += 1;
   position.step_of_epoch += 1;
+  if (!std::isfinite(tail[kLoss])) session_.fail_as_diverged();
   if (tail[kStop] > 0) session_.is_stopping = true;
   if (tail[kSave] > 0) session_.saves = true;
   if (sum.is_dense() || sends_lengths_) session_.group.charge_dense(sum.dimension());
@@ -225,6 +256,29 @@ Task<double> Sgd::epoch_loss() {
   co_return loss;
 }
 
+Task<double> Sgd::loss() {
+  double loss = 0;
+  const std::exception_ptr damaged = failure_of([&] {
+    data_.for_each_block([&](const Rows& rows) {
+      batch_.clear();
+      for (std::size_t row = 0; row < rows.size(); ++row) {
+        batch_.rows.push_back(rows[row]);
+        batch_.labels.push_back(rows.label(row));
+      }
+      find_classes();
+      for (std::size_t vector = 0; vector < layout_.vectors; ++vector) {
+        weights_.margins(batch_, vector, margins_, options_.threads);
+        loss += loss_of_vector(vector);
+      }
+    });
+  });
+  batch_.clear();
+  co_await session_.group.fail_together(damaged);
+  const std::vector<double> mine{loss};
+  const std::vector<double> sum = co_await session_.group.agree(mine);
+  co_return sum[0] / session_.facts.rows;
+}
+
 std::shared_ptr<const Snapshot> Sgd::snapshot() {
   return replicas_->snapshot([&] {
     Snapshot snapshot{.model = session_.empty_model()};
@@ -237,6 +291,9 @@ std::shared_ptr<const Snapshot> Sgd::snapshot() {
 
 }  // namespace
 
-std::unique_ptr<Method> make_sgd(Session& session, Dataset& data) { return std::make_unique<Sgd>(session, data); }
+std::unique_ptr<Method> make_sgd(Session& session, Dataset& data, const Start& start,
+                                 const std::optional<FeatureSums>& sums) {
+  return std::make_unique<Sgd>(session, data, start, sums);
+}
 
 }  // namespace tulle::linear

@@ -4,9 +4,11 @@
 #include <memory>
 
 #include "linear/session.hpp"
+#include "linear/start.hpp"
 
 namespace tulle::linear {
 
-std::unique_ptr<Method> make_sgd(Session& session, Dataset& data);
+std::unique_ptr<Method> make_sgd(Session& session, Dataset& data, const Start& start,
+                                 const std::optional<FeatureSums>& sums);
 
 }  // namespace tulle::linear

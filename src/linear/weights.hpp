@@ -1,13 +1,12 @@
 // The weights of SGD, with L1 and L2 applied when a weight is next looked at, so that a step costs its non-zeros.
 //
-// How it works. One step is w ← shrink((1 − η·l2)·w − η·g, η·l1): proximal SGD. A weight without gradient only shrinks,
-// and many such steps have a closed form.
-//   scaled   η is the same for all weights. w = scale·v, where scale is the product of all (1 − η·l2), and L1 has taken
-//            `shrinkage` = Σ η·l1/scale from |v| in all, of which v has seen `seen`.
-//   adagrad  η/√(Σ g²) of each weight stands still while it gets no gradient: m steps are a power and a geometric sum.
+//   scaled   η is the same for all weights. One step is w ← shrink((1 − η·l2)·w − η·g, η·l1): proximal SGD. A weight
+//            without gradient only shrinks, and many such steps have a closed form.
+//   adagrad  η/√(Σ g²) of each weight, and penalties by what all steps together ask for.
 // Weights are read without being written, so threads may read.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -31,8 +30,7 @@ struct GradientLayout {
 
 class Weights {
  public:
-  Weights(GradientLayout layout, Penalty penalty)
-      : layout_(layout), penalty_(penalty), weights_(layout.vectors * layout.features), intercepts_(layout.vectors) {}
+  Weights(GradientLayout layout, Penalty penalty) : layout_(layout), penalty_(penalty), intercepts_(layout.vectors) {}
   virtual ~Weights() = default;
 
   /// margins[r] = w·x + intercept of row r, for one vector.
@@ -43,6 +41,8 @@ class Weights {
   /// All weights as they are now.
   virtual void copy_to(std::span<float> weights) const = 0;
   std::span<const float> intercepts() const { return intercepts_; }
+  /// What they start from. REQUIRES: one a vector.
+  void set_intercepts(std::span<const float> intercepts) { std::ranges::copy(intercepts, intercepts_.begin()); }
 
   /// Everything, as bytes that restore() takes: for checkpoints.
   virtual std::vector<std::span<std::byte>> state() = 0;
@@ -50,13 +50,13 @@ class Weights {
  protected:
   GradientLayout layout_;
   Penalty penalty_;
-  PoolVector<float> weights_;
   PoolVector<float> intercepts_;
 };
 
 std::unique_ptr<Weights> make_scaled_weights(GradientLayout layout, Penalty penalty);
-/// Once in `fold_steps` steps, at most 2^31, all penalties are applied, which costs N.
+/// Where there are `feature_rates`, a feature's rate is multiplied by its own; all rates, also of intercepts, are
+/// multiplied by `scale`.
 std::unique_ptr<Weights> make_adagrad_weights(GradientLayout layout, Penalty penalty,
-                                              std::uint64_t fold_steps = std::uint64_t{1} << 31);
+                                              std::vector<float> feature_rates = {}, double scale = 1);
 
 }  // namespace tulle::linear

@@ -78,6 +78,35 @@ TEST(Scd, OvershootsWithoutDampingWhereRowsAreFull) {
             descend(rows, 8, options)[0].epochs.back().objective);
 }
 
+// Also where each rank takes its whole slice in an iteration, and full rows have coordinates of every rank.
+TEST(Scd, FallsInEveryEpochOfEveryLossWithAnyCoordinates) {
+  for (const auto& [loss, penalty] :
+       {std::pair(Loss::logistic, Penalty{.l2 = 1e-3}), std::pair(Loss::squares, Penalty{.l2 = 1e-3}),
+        std::pair(Loss::squares, Penalty{.l1 = 1e-2}), std::pair(Loss::squared_hinge, Penalty{.l2 = 1e-3})}) {
+    const Rows rows =
+        sample_rows({.rows = 500, .features = 40, .density = 0.8, .classes = loss == Loss::squares ? 0 : 2});
+    for (const std::uint32_t coordinates : {0u, 2u, 100u}) {
+      for (const std::size_t ranks : {2, 4, 8}) {
+        const auto epochs =
+            descend(rows, ranks, {.loss = loss, .penalty = penalty, .coordinates = coordinates})[0].epochs;
+        EXPECT_LT(epochs.back().objective, 0.7 * epochs.front().objective + 0.1);
+        for (std::size_t e = 1; e < epochs.size(); ++e) {
+          EXPECT_LT(epochs[e].objective, epochs[e - 1].objective * (1 + 1e-6)) << to_string(loss) << " on " << ranks;
+        }
+      }
+    }
+  }
+}
+
+TEST(Scd, RefusesRanksWithDifferentRows) {
+  std::vector<Rows> parts(3, sample_rows({}));
+  parts[1] = sample_rows({.seed = 2});
+  const std::string error =
+      testing::error_of([&] { train_in_simulation(parts, {.solver = Solver::scd, .epochs = 1}); });
+  EXPECT_NE(error.find("data is 200 rows of 30 features"), std::string::npos) << error;
+  EXPECT_NE(error.find("on rank 1"), std::string::npos) << error;
+}
+
 TEST(Scd, GivesTheSameModelOnEveryRank) {
   const auto results = descend(sample_rows({.classes = 3}), 4, {.epochs = 5, .coordinates = 7});
   for (const TrainResult& result : results) {

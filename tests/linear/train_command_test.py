@@ -71,7 +71,15 @@ class TrainCommand(unittest.TestCase):
     def test_bad_flags_are_named(self):
         for flags, words in {("--model", "tree"): ["--model", "logistic"], ("--l1", "-1"): ["--l1"],
                              ("--model", "lasso"): ["--l1", "lasso"], ("--resume",): ["--resume", "--checkpoint"],
-                             ("--schedule", "fast"): ["--schedule", "adagrad"]}.items():
+                             ("--schedule", "fast"): ["--schedule", "adagrad"],
+                             ("--solver", "scd", "--rate", "0.1"): ["--rate", "--solver sgd"],
+                             ("--solver", "scd", "--batch", "10"): ["--batch", "--solver sgd"],
+                             ("--solver", "scd", "--no-shuffle"): ["--no-shuffle", "--solver sgd"],
+                             ("--coordinates", "10"): ["--coordinates", "--solver scd"],
+                             ("--damping", "2"): ["--damping", "--solver scd"],
+                             ("--decay", "0.5"): ["--decay", "--schedule"],
+                             ("--patience", "3"): ["--patience", "--tolerance"],
+                             ("--checkpoint-seconds", "3"): ["--checkpoint-seconds", "--checkpoint"]}.items():
             refused = self.train(*flags)
             self.assertEqual(refused.returncode, 2, flags)
             for word in words:
@@ -127,6 +135,43 @@ class TrainCommand(unittest.TestCase):
         self.assertEqual(trained.returncode, 0, trained.stderr)
         self.assertNotIn("accuracy", self.epochs("epochs")[0]["held_out"])
         self.assertNotIn(" 0.0000 ", trained.stdout)
+
+    def test_there_is_no_area_under_the_curve_of_one_class(self):
+        self.train("--epochs", "1", "--out", self.path("model"))
+        with open(self.path("ones.svm"), "w") as rows:
+            rows.writelines(f"1 {row + 1}:1\n" for row in range(10))
+        flags = ("predict", "--model", self.path("model"), "--data", self.path("ones.svm"))
+        self.assertIn("accuracy", run(*flags).stdout)
+        self.assertNotIn("AUC", run(*flags).stdout)
+        self.assertNotIn("auc", json.loads(run(*flags, "--json").stdout))
+
+    def test_what_diverges_ends_with_an_error_and_leaves_no_file(self):
+        for flags in (("--schedule", "constant", "--rate", "1e6"), ("--rate", "1e35")):
+            told = self.train("--model", "least_squares", *flags, "--epochs", "50", "--out", self.path("model"),
+                              "--checkpoint", self.path("run"))
+            self.assertEqual(told.returncode, 1, told.stdout)
+            self.assertIn("diverged in epoch", told.stderr)
+            self.assertFalse(os.path.exists(self.path("model")) or os.path.exists(self.path("run")))
+
+    def test_the_objective_at_the_end_is_that_of_the_model(self):
+        trained = self.train("--epochs", "2", "--l2", "1e-3")
+        self.assertIn("running", trained.stdout)
+        self.assertRegex(trained.stdout.splitlines()[-1], r"^objective 0\.\d+ on all rows, \d+ of 50000 weights are not 0$")
+
+    @unittest.skipUnless(MPIRUN, "built without MPI")
+    def test_ranks_of_mpi_with_different_flags_are_told_which(self):
+        with open(self.path("other.svm"), "w") as rows:
+            rows.writelines(f"{1 - 2 * (row % 2)} {row + 1}:1\n" for row in range(10))
+        for other, words in {("--rate", "0.3"): "rate is 0.2 on ranks", ("--model", "hinge"): "--model is logistic on ranks",
+                             ("--batch", "7"): "batch is 0 on ranks", ("--epochs", "9"): "epochs is 10 on ranks",
+                             ("--data", self.path("other.svm")): "--data is"}.items():
+            own = [TULLE, "train", "linear", "--data", self.path("rows.tcsr")]
+            if other[0] == "--data":
+                own = own[:-2]
+            told = subprocess.run([*MPIRUN, TULLE, "train", "linear", "--data", self.path("rows.tcsr"), ":", "-np", "1",
+                                   *own, *other], capture_output=True, text=True, timeout=60)
+            self.assertNotEqual(told.returncode, 0)
+            self.assertIn(words, told.stderr)
 
     def test_ctrl_c_saves(self):
         epoch, resumed, printed = self.interrupt(signal.SIGINT)

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error_of.hpp"
+#include "base/memory.hpp"
 #include "base/temporary_directory.hpp"
 #include "linear/ranks.hpp"
 #include "tulle/base/error.hpp"
@@ -216,8 +217,9 @@ TEST(Staleness, DelaysTheSumByAsManySteps) {
 
 // Six steps: a sum that comes one step later than asked for gives other weights, up to where none comes in time at all.
 TEST(Staleness, IsToldApartFromAnotherStaleness) {
-  const auto parts = cut_rows(sample_rows({.rows = 120}), 2);
+  const Rows rows = sample_rows({.rows = 120});
   for (const Solver solver : {Solver::sgd, Solver::scd}) {
+    const auto parts = solver == Solver::sgd ? cut_rows(rows, 2) : std::vector<Rows>(2, rows);
     const auto weights_with = [&](int staleness) {
       const TrainOptions options{.solver = solver,
                                  .epochs = 1,
@@ -378,9 +380,7 @@ TEST(Train, TellsAllRanksOfABlockThatCannotBeReadInAnyPass) {
     SimWorld world({.ranks = 3});
     return world.try_run([&](Communicator& communicator) -> Task<> {
       const auto rank = static_cast<std::size_t>(communicator.rank());
-      const auto good = [rank](std::size_t) {
-        return std::make_shared<const Rows>(sample_rows({.rows = 50, .seed = rank}));
-      };
+      const auto good = [](std::size_t) { return std::make_shared<const Rows>(sample_rows({.rows = 50})); };
       std::size_t reads = 0;
       const auto bad = [&reads, good, rank, good_reads](std::size_t block) {
         if (rank == 1 && reads++ >= good_reads) throw Error(ErrorKind::bad_input, "rows.tcsr: block 3 is damaged");
@@ -400,7 +400,7 @@ TEST(Train, TellsAllRanksOfABlockThatCannotBeReadInAnyPass) {
     const TrainOptions options{.epochs = 2, .batch_rows = 10};
     co_await train_task(communicator, sound, &damaged, options);
   }));
-  for (const std::size_t good_reads : {0u, 1u}) {  // while labels are counted, and while rows become columns
+  for (const std::size_t good_reads : {0u, 1u, 2u, 3u}) {  // compared, labels counted, rows made columns, twice
     expect_told(errors_of(good_reads, [](Communicator communicator, Dataset&, Dataset& damaged) -> Task<> {
       const TrainOptions options{.solver = Solver::scd, .epochs = 2};
       co_await train_task(communicator, damaged, nullptr, options);
@@ -432,13 +432,98 @@ TEST_F(Checkpoint, ThatCannotBeWrittenDoesNotEndTheRun) {
   EXPECT_NE(told[0].find("not written"), std::string::npos);
 }
 
+TEST(Train, RefusesRanksWithDifferentOptionsAndNamesTheOption) {
+  const auto error_where_rank_1 = [](const std::function<void(TrainOptions&)>& differs) {
+    SimWorld world({.ranks = 3});
+    const auto errors = world.try_run([&](Communicator& communicator) -> Task<> {
+      Dataset data(sample_rows({.seed = 5}));
+      TrainOptions options{.epochs = 2, .batch_rows = 50};
+      if (communicator.rank() == 1) differs(options);
+      co_await train_task(communicator, data, nullptr, options);
+    });
+    const std::string error = testing::error_of([&] { std::rethrow_exception(errors[0]); });
+    for (const std::exception_ptr& each : errors) {
+      EXPECT_TRUE(each && testing::error_of([&] { std::rethrow_exception(each); }) == error);
+    }
+    return error;
+  };
+  const std::vector<std::pair<std::string, std::function<void(TrainOptions&)>>> cases = {
+      {"rate is 0.2 on ranks 0, 2, is 0.3 on rank 1", [](TrainOptions& options) { options.rate = 0.3; }},
+      {"loss is ", [](TrainOptions& options) { options.loss = Loss::hinge; }},
+      {"l1 is ", [](TrainOptions& options) { options.penalty.l1 = 0.1; }},
+      {"l2 is ", [](TrainOptions& options) { options.penalty.l2 = 0.1; }},
+      {"schedule is ", [](TrainOptions& options) { options.schedule = Schedule::constant; }},
+      {"decay is ", [](TrainOptions& options) { options.decay = 0.5; }},
+      {"batch is ", [](TrainOptions& options) { options.batch_rows = 20; }},
+      {"epochs is ", [](TrainOptions& options) { options.epochs = 3; }},
+      {"solver is ", [](TrainOptions& options) { options.solver = Solver::scd; }},
+      {"intercept is ", [](TrainOptions& options) { options.intercept = false; }},
+      {"balanced is ", [](TrainOptions& options) { options.balanced = true; }},
+      {"class weights is ", [](TrainOptions& options) { options.class_weights[1] = 2; }},
+      {"aggregation is ", [](TrainOptions& options) { options.aggregation = "dense"; }},
+      {"staleness is ", [](TrainOptions& options) { options.staleness = 1; }},
+      {"seed is ", [](TrainOptions& options) { options.seed = 9; }},
+      {"tolerance is ", [](TrainOptions& options) { options.tolerance = 0.1; }},
+      {"resume is ", [](TrainOptions& options) { options.checkpoint.resume = true; }},
+      {"epochs is ", [](TrainOptions& options) { options.epochs = 0; }},  // refused by itself, too
+  };
+  for (const auto& [words, differs] : cases) {
+    const std::string error = error_where_rank_1(differs);
+    EXPECT_NE(error.find(words), std::string::npos) << words << ": " << error;
+  }
+}
+
+TEST(Train, NamesALargeIndexAndTheMemoryThatItAsksForBeforeItIsTaken) {
+  Rows rows = sample_rows({.rows = 20});
+  rows.add(4000000000u, 1);
+  rows.end_row(1);
+  for (const Solver solver : {Solver::sgd, Solver::scd}) {
+    TrainOptions options{.solver = solver, .epochs = 1};
+    if (machine_memory_bytes() > (std::uint64_t{1} << 36)) GTEST_SKIP() << "this machine has more";
+    const std::string error = testing::error_of([&] { train_alone(rows, options); });
+    EXPECT_NE(error.find("the largest index in the data is 4000000000"), std::string::npos) << error;
+    EXPECT_NE(error.find(solver == Solver::sgd ? "37 bytes a feature" : "16 bytes a feature"), std::string::npos)
+        << error;
+    EXPECT_NE(error.find("this machine has"), std::string::npos) << error;
+  }
+}
+
+TEST_F(Checkpoint, IsNotReplacedByARunThatDiverged) {
+  const std::vector<Rows> parts = cut_rows(sample_rows({.rows = 200, .classes = 0}), 2);
+  TrainOptions run = options(scratch_.path("run"));
+  run.loss = Loss::squares;
+  train_in_simulation(parts, run);
+  const std::string good = testing::contents_of(scratch_.path("run"));
+  run.penalty = {};
+  run.epochs = 100;
+  const auto expect_divergence = [&] {
+    const std::string error = testing::error_of([&] { train_in_simulation(parts, run); });
+    EXPECT_NE(error.find("the training diverged in epoch"), std::string::npos) << error;
+    EXPECT_NE(error.find("a rate below"), std::string::npos) << error;
+  };
+  for (const Schedule schedule : {Schedule::constant, Schedule::bold_driver, Schedule::adagrad}) {
+    run.schedule = schedule;
+    run.rate = schedule == Schedule::adagrad ? 1e30 : 1e6;
+    run.checkpoint.resume = false;
+    run.checkpoint.seconds = 1e9;
+    expect_divergence();
+    EXPECT_EQ(testing::contents_of(scratch_.path("run")), good);
+    run.checkpoint.path = scratch_.path("often");
+    run.checkpoint.seconds = 0;  // before every step, of weights that are finite yet
+    expect_divergence();
+    run.checkpoint.resume = true;  // what is there can be read, and diverges again
+    expect_divergence();
+    run.checkpoint.path = scratch_.path("run");
+  }
+}
+
 TEST(Train, RefusesOptionsAndDataThatMakeNoSense) {
   const Rows rows = sample_rows({});
   const auto error_with = [&](const TrainOptions& options) {
     return testing::error_of([&] { train_alone(rows, options); });
   };
   EXPECT_EQ(error_with({.epochs = 0}), "epochs must be 1 or more");
-  EXPECT_EQ(error_with({.rate = 0}), "rate must be above 0");
+  EXPECT_EQ(error_with({.rate = -1}), "rate must be above 0");
   EXPECT_EQ(error_with({.solver = Solver::scd, .threads = 2}), "threads must be 1 for scd");
   EXPECT_EQ(error_with({.loss = Loss::squares, .balanced = true}), "class weights must be left out for squares");
   EXPECT_EQ(error_with({.class_weights = {{7.0f, 2.0}}}), "class weight of label 7: no row has it");

@@ -29,17 +29,24 @@ Stream<float> sparse_gradient(Philox& random) {
 struct Eager {
   std::vector<double> weights = std::vector<double>(kLayout.dimension());
   std::vector<double> squares = std::vector<double>(kLayout.dimension());
+  std::vector<double> linear = std::vector<double>(kLayout.dimension());  // of the function that adagrad minimizes
+  int steps = 0;
 
   void step(const std::vector<float>& gradient, double rate, double rows, Penalty penalty, bool is_adagrad) {
+    steps += 1;
     for (std::size_t i = 0; i < weights.size(); ++i) {
       const double g = gradient[i] / rows;
-      squares[i] += g * g;
-      const double own_rate = is_adagrad ? rate / (std::sqrt(squares[i]) + 1e-8) : rate;
       const bool is_intercept = i % kLayout.stride() == kFeatures;
       const double l1 = is_intercept ? 0 : penalty.l1, l2 = is_intercept ? 0 : penalty.l2;
-      weights[i] = is_adagrad ? weights[i] - own_rate * g : (1 - own_rate * l2) * weights[i] - own_rate * g;
-      if (is_adagrad) weights[i] *= std::max(0.0, 1 - own_rate * l2);
-      weights[i] = soft_threshold(weights[i], own_rate * l1);
+      if (!is_adagrad) {
+        weights[i] = soft_threshold((1 - rate * l2) * weights[i] - rate * g, rate * l1);
+        continue;
+      }
+      const double before = squares[i] > 0 ? std::sqrt(squares[i]) / rate : 0;
+      squares[i] += g * g;
+      const double curvature = std::sqrt(squares[i]) / rate;
+      linear[i] += g - (curvature - before) * weights[i];
+      if (squares[i] > 0) weights[i] = -soft_threshold(linear[i], steps * l1) / (curvature + steps * l2);
     }
   }
 };
@@ -82,19 +89,42 @@ TEST(AdagradWeights, ShrinkLazilyAsIfTouchedInEveryStep) {
   }
 }
 
-TEST(AdagradWeights, FoldWhatTheyOweWithoutChangingIt) {
-  const Penalty penalty{.l1 = 0.01, .l2 = 0.05};
-  const auto seldom = make_adagrad_weights(kLayout, penalty), often = make_adagrad_weights(kLayout, penalty, 3);
+TEST(AdagradWeights, AreZeroWhereTheMeanGradientIsBelowL1HoweverItVaries) {
+  const auto weights = make_adagrad_weights(kLayout, {.l1 = 0.1});
   Philox random(5);
-  for (int step = 0; step < 100; ++step) {
-    const Stream<float> gradient = sparse_gradient(random);
-    seldom->step(gradient, 0.1, 4);
-    often->step(gradient, 0.1, 4);
+  for (int step = 0; step < 2000; ++step) {  // of mean 0.05 and 0.15
+    const std::vector<std::uint32_t> indices = {3, 4};
+    const std::vector<float> values = {static_cast<float>(random.uniform() * 2 - 0.95),
+                                       static_cast<float>(random.uniform() * 2 - 0.85)};
+    weights->step(Stream<float>::from_sorted<std::uint32_t>(kLayout.dimension(), indices, values), 0.1, 1);
   }
-  std::vector<float> expected(2 * kFeatures), folded(2 * kFeatures);
-  seldom->copy_to(expected);
-  often->copy_to(folded);
-  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(folded[i], expected[i], 1e-5);
+  std::vector<float> all(2 * kFeatures);
+  weights->copy_to(all);
+  EXPECT_EQ(all[3], 0);
+  EXPECT_LT(all[4], 0);
+}
+
+TEST(AdagradWeights, MeasureStepsInTheUnitsOfFeaturesAndTargets) {
+  // Values 100 times as large, and targets 10 times: the same weights, 10/100 times as large.
+  for (const Penalty penalty : {Penalty{}, Penalty{.l2 = 1e-12}}) {
+    std::vector<float> rates(kFeatures, 1.0f);
+    rates[3] = 0.01f;
+    const auto plain = make_adagrad_weights(kLayout, penalty);
+    const auto scaled = make_adagrad_weights(kLayout, penalty, rates, 10);
+    Philox random(5);
+    for (int step = 0; step < 50; ++step) {
+      const std::vector<std::uint32_t> indices = {3, 40};
+      const std::vector<float> values = {static_cast<float>(random.uniform() - 0.4), 0.5f};
+      const std::vector<float> larger = {values[0] * 1000, values[1] * 10};
+      plain->step(Stream<float>::from_sorted<std::uint32_t>(kLayout.dimension(), indices, values), 0.1, 2);
+      scaled->step(Stream<float>::from_sorted<std::uint32_t>(kLayout.dimension(), indices, larger), 0.1, 2);
+    }
+    std::vector<float> a(2 * kFeatures), b(2 * kFeatures);
+    plain->copy_to(a);
+    scaled->copy_to(b);
+    EXPECT_NEAR(b[3], a[3] / 10, 1e-5 * std::abs(a[3]));
+    EXPECT_NEAR(scaled->intercepts()[0], 10 * plain->intercepts()[0], 1e-4);
+  }
 }
 
 TEST(Weights, GiveMarginsOfTheWeightsTheyCopyOut) {

@@ -42,12 +42,17 @@ class Dataset {
           ReadAhead read_ahead = {});
   /// Rows that are in memory already.
   explicit Dataset(Rows rows);
+  Dataset(std::uint64_t features, std::vector<std::shared_ptr<const Rows>> blocks);
 
   std::uint64_t rows() const { return rows_; }
   /// One more than the largest index that may occur.
   std::uint64_t features() const { return features_; }
   std::size_t blocks() const { return rows_of_block_.size(); }
   std::uint32_t rows_of_block(std::size_t block) const { return rows_of_block_[block]; }
+  /// No block has to be read, now or later.
+  bool is_in_memory() const;
+  /// What the blocks that are kept may take in all.
+  std::uint64_t memory_bytes() const { return memory_bytes_; }
   /// Reads the block unless it was kept. Throws bad_input where the file turns out to be damaged, system where it
   /// cannot be read. REQUIRES: block < blocks().
   std::shared_ptr<const Rows> block(std::size_t block);
@@ -80,7 +85,7 @@ class Dataset {
   std::vector<std::uint32_t> rows_of_block_;
   Load load_;
   ReadAhead read_ahead_;
-  std::uint64_t memory_left_ = 0;
+  std::uint64_t memory_bytes_ = 0, memory_left_ = 0;
   std::vector<std::shared_ptr<const Rows>> kept_;
 };
 

@@ -34,24 +34,27 @@ enum class Schedule {
   inverse,              ///< η / (1 + d·t)
   inverse_square_root,  ///< η / √(1 + d·t)
   bold_driver,          ///< 5 % more after an epoch whose loss fell, half after one whose loss rose
-  adagrad,              ///< η / √(Σ g²), for each weight apart
+  adagrad,  ///< η / √(Σ g²), for each weight apart, in units of its feature (and of what squares predict)
 };
 std::string_view to_string(Schedule schedule);
 /// Throws bad_input that lists the allowed names.
 Schedule schedule_from(std::string_view name);
 
+/// 0.2 for logistic and hinge, 0.1 for squares, 0.05 for squared_hinge.
+double default_rate(Loss loss);
+
 /// How good a model is on rows that were not trained on. `loss` leaves the penalty out.
 struct Evaluation {
   double rows = 0;
   double loss = 0;
-  double accuracy = 0;  ///< 0 for squares
-  double auc = 0;       ///< area under the ROC curve, exact; 0 unless there are two classes
+  double accuracy = 0;        ///< 0 for squares
+  std::optional<double> auc;  ///< area under the ROC curve, exact; none unless rows of two classes were there
 };
 
 struct EpochMetrics {
   int epoch = 0;  ///< from 1
   std::uint64_t steps = 0;
-  double objective = 0;  ///< SGD: mean loss of the epoch's batches, each before its step, and penalty; SCD: exact
+  double objective = 0;  ///< mean loss and penalty; of SGD *running*: of the epoch's batches, each before its step
   double penalty = 0;    ///< what of it is the penalty, at the end of the epoch
   double seconds = 0;    ///< of training alone, of the slowest rank, since the beginning
   double communication_seconds = 0;  ///< of them, waiting for collectives: mean over ranks
@@ -78,16 +81,16 @@ struct TrainOptions {
   double tolerance = 0;  ///< stop when the loss (held out, where there is some) falls by a smaller share than this …
   int patience = 2;      ///< … for so many epochs
 
-  std::uint32_t batch_rows = 1000;  ///< at most, of each rank in a step
-  double rate = 0.2;
+  std::uint32_t batch_rows = 0;  ///< at most, of each rank in a step; 0: 1/100 of its rows, at most 1000
+  double rate = 0;               ///< 0: see default_rate()
   double decay = 0.1;
   Schedule schedule = Schedule::adagrad;
   std::string aggregation = "auto";  ///< auto, sparse, dense (MPI's own where there is one) or a row of the registry
   int staleness = 0;                 ///< τ: steps that may begin before the sum or gather of this one is applied
   bool shuffle = true;
 
-  std::uint32_t coordinates = 100;  ///< SCD: updates of each rank in an iteration
-  double damping = 0;  ///< SCD: steps are divided by this; 0: by how much ranks can get in each other's way
+  std::uint32_t coordinates = 0;  ///< SCD: updates of each rank in an iteration; 0: 1/32 of its own, at most 100
+  double damping = 0;  ///< SCD: how many ranks are taken to move coordinates of a row at a time; 0: what the data says
 
   std::uint64_t seed = 1;
   int threads = 1;  ///< of each rank; 0: see default_threads()
@@ -104,7 +107,8 @@ struct TrainOptions {
 struct TrainResult {
   LinearModel model;  ///< the same on all ranks; with `replicas` on rank 0 alone
   std::vector<EpochMetrics> epochs;
-  bool was_stopped = false;  ///< by stop_requested
+  std::optional<double> objective;  ///< of the model on all rows, and penalty; none where the run was stopped
+  bool was_stopped = false;         ///< by stop_requested
   bool was_resumed = false;
   std::string checkpoint_error;  ///< on rank 0, why the last checkpoint was not written; empty where it was
   std::string algorithm;         ///< the row that aggregation meant

@@ -60,16 +60,14 @@ void write_predictions(const PredictFlags& flags, linear::Dataset& data, const l
 
 std::string summary(const linear::LinearModel& model, const linear::Evaluation& evaluation, bool as_json) {
   if (as_json) {
-    return nlohmann::json{{"rows", evaluation.rows},
-                          {"loss", evaluation.loss},
-                          {"accuracy", evaluation.accuracy},
-                          {"auc", evaluation.auc}}
-               .dump() +
-           "\n";
+    nlohmann::json json = {{"rows", evaluation.rows}, {"loss", evaluation.loss}};
+    if (model.is_classifier()) json["accuracy"] = evaluation.accuracy;
+    if (evaluation.auc) json["auc"] = *evaluation.auc;
+    return json.dump() + "\n";
   }
   std::string text = fmt::format("{} rows, {} loss {:.5f}", evaluation.rows, to_string(model.loss), evaluation.loss);
   if (model.is_classifier()) text += fmt::format(", accuracy {:.4f}", evaluation.accuracy);
-  if (model.is_classifier() && model.vectors() == 1) text += fmt::format(", AUC {:.5f}", evaluation.auc);
+  if (evaluation.auc) text += fmt::format(", AUC {:.5f}", *evaluation.auc);
   return text + "\n";
 }
 

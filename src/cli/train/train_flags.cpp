@@ -25,6 +25,12 @@ void set_model(TrainFlags& flags) {
   if (name == "lasso" && train.penalty.l2 != 0) reject("--l2", "lasso has none; elastic_net has both");
 }
 
+void reject_given(const CLI::App& command, std::initializer_list<const char*> names, const char* reason) {
+  for (const char* const name : names) {
+    if (command.count(name) > 0) reject(name, reason);
+  }
+}
+
 // Flags that describe a network are for simulation, which has one in any case.
 void set_network(TrainFlags& flags, const CLI::App& command) {
   if (flags.launch.transport == TransportChoice::sim) {
@@ -34,9 +40,8 @@ void set_network(TrainFlags& flags, const CLI::App& command) {
     });
     return;
   }
-  for (const char* const flag : {"--network", "--ranks-per-node", "--fat-tree", "--straggler", "--slow-link"}) {
-    if (command.count(flag) > 0) reject(flag, "is for --transport sim");
-  }
+  reject_given(command, {"--network", "--ranks-per-node", "--fat-tree", "--straggler", "--slow-link"},
+               "is for --transport sim");
 }
 
 linear::Solver solver_from(const std::string& name) {
@@ -70,9 +75,9 @@ void add_model_flags(CLI::App& command, TrainFlags& flags) {
 
 void add_sgd_flags(CLI::App& command, TrainFlags& flags) {
   linear::TrainOptions& train = flags.train;
-  add_int(command, "--batch", "at most so many rows of each rank in a step (1000)", 1, 1 << 24,
-          [&](int number) { train.batch_rows = static_cast<std::uint32_t>(number); });
-  add_real(command, "--rate", "X", "learning rate at the beginning (0.2)", train.rate);
+  add_int(command, "--batch", "at most so many rows of each rank in a step (0: 1/100 of its rows, at most 1000)", 0,
+          1 << 24, [&](int number) { train.batch_rows = static_cast<std::uint32_t>(number); });
+  add_real(command, "--rate", "X", "learning rate at the beginning (0: by the model, 0.05 to 0.2)", train.rate);
   add_real(command, "--decay", "X", "of schedules step and inverse (0.1)", train.decay);
   add(command, "--schedule", "constant|step|inverse|inverse_square_root|bold_driver|adagrad",
       "how the rate changes (adagrad)", [&](const std::string& text) { train.schedule = linear::schedule_from(text); });
@@ -102,6 +107,21 @@ void add_run_flags(CLI::App& command, TrainFlags& flags) {
       [&](const std::string& text) { flags.json_path = text; });
 }
 
+// What a solver would ignore.
+void reject_without_effect(const TrainFlags& flags, const CLI::App& command) {
+  const linear::TrainOptions& train = flags.train;
+  if (train.solver == linear::Solver::scd) {
+    reject_given(command, {"--batch", "--rate", "--decay", "--schedule", "--no-shuffle"}, "is for --solver sgd");
+  } else {
+    reject_given(command, {"--coordinates", "--damping"}, "is for --solver scd");
+  }
+  const bool has_decay = train.schedule == linear::Schedule::step || train.schedule == linear::Schedule::inverse ||
+                         train.schedule == linear::Schedule::inverse_square_root;
+  if (!has_decay) reject_given(command, {"--decay"}, "is for --schedule step, inverse and inverse_square_root");
+  if (train.tolerance == 0) reject_given(command, {"--patience"}, "needs a --tolerance");
+  if (train.checkpoint.path.empty()) reject_given(command, {"--checkpoint-seconds", "--resume"}, "needs --checkpoint");
+}
+
 }  // namespace
 
 void add_train_flags(CLI::App& command, TrainFlags& flags) {
@@ -116,9 +136,11 @@ void add_train_flags(CLI::App& command, TrainFlags& flags) {
   add(command, "--solver", "sgd|scd", "gradient or coordinate descent (sgd)",
       [&](const std::string& text) { flags.train.solver = solver_from(text); });
   add_sgd_flags(command, flags);
-  add_int(command, "--coordinates", "scd: updates of each rank in an iteration (100)", 1, 1 << 24,
-          [&](int number) { flags.train.coordinates = static_cast<std::uint32_t>(number); });
-  add_real(command, "--damping", "X", "scd: divide steps by this (0: by what the data needs)", flags.train.damping);
+  add_int(command, "--coordinates", "scd: updates of each rank in an iteration (0: 1/32 of its own, at most 100)", 0,
+          1 << 24, [&](int number) { flags.train.coordinates = static_cast<std::uint32_t>(number); });
+  add_real(command, "--damping", "X",
+           "scd: how many ranks are taken to move coordinates of a row at a time (0: by the data)",
+           flags.train.damping);
   add_run_flags(command, flags);
   add_launch_flags(command, flags.launch_flags);
   add_network_flags(command, flags.network);
@@ -128,7 +150,7 @@ void finish(TrainFlags& flags, const CLI::App& command, const Job& job) {
   set_model(flags);
   flags.launch = resolve_launch(flags.launch_flags, job);
   set_network(flags, command);
-  if (flags.train.checkpoint.resume && flags.train.checkpoint.path.empty()) reject("--resume", "needs --checkpoint");
+  reject_without_effect(flags, command);
   if (flags.test_path && flags.held_out_share > 0) reject("--hold-out", "and --test exclude each other");
   if (flags.aggregations.size() > 1 && !flags.train.checkpoint.path.empty()) {
     reject("--aggregation", "takes one with --checkpoint");

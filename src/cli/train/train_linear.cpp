@@ -1,6 +1,7 @@
 // tulle train linear: linear models on any number of ranks, on MPI, threads or the simulator.
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <chrono>
 #include <cstdio>
@@ -16,7 +17,9 @@
 #include "cli/common/numbers.hpp"
 #include "cli/common/print.hpp"
 #include "cli/train/train_report.hpp"
+#include "tulle/base/crc32c.hpp"
 #include "tulle/comm/control.hpp"
+#include "tulle/comm/settings.hpp"
 
 namespace tulle::cli {
 namespace {
@@ -43,6 +46,32 @@ Data open_parts(const TrainFlags& flags, linear::Part part) {
   auto [held_out, rest] = all.split(flags.held_out_share, flags.train.seed);
   rest.set_bad_lines(all.bad_lines());
   return {.train = std::move(rest), .held_out = is_replicated ? held_out.divided(part) : std::move(held_out)};
+}
+
+// The size and the beginning, which has a checksum of the whole where 'tulle convert' made the file. Each rank takes a
+// part of what it opens by its size.
+Setting identity_of(const std::string& flag, const std::string& path, TransportChoice transport) {
+  const ReaderPtr reader = open_reader(path, transport);
+  std::vector<std::byte> head(std::min<std::uint64_t>(reader->size(), 1 << 16));
+  reader->read_at(0, head);
+  return {flag, fmt::format("{} bytes, the first {} of them with checksum {:08x}", reader->size(), head.size(),
+                            crc32c(head))};
+}
+
+// What decides which rows a rank takes and how many trainings there are; the rest is the library's to compare.
+std::vector<Setting> settings_of(const TrainFlags& flags) {
+  std::vector<Setting> settings = {{"--model", flags.model_name},
+                                   {"--solver", flags.train.solver == linear::Solver::sgd ? "sgd" : "scd"},
+                                   {"--aggregation", fmt::format("{}", fmt::join(flags.aggregations, ","))},
+                                   {"--hold-out", fmt::format("{}", flags.held_out_share)},
+                                   {"--test", flags.test_path ? "given" : "none"},
+                                   {"--format", flags.data.text.format == linear::TextFormat::csv ? "csv" : "libsvm"},
+                                   {"--first-index", fmt::format("{}", flags.data.text.first_index)},
+                                   {"--skip-bad", fmt::format("{}", flags.data.text.skip_bad)},
+                                   {"--seed", fmt::format("{}", flags.train.seed)}};
+  settings.push_back(identity_of("--data", flags.data_path, flags.launch.transport));
+  if (flags.test_path) settings.push_back(identity_of("--test file", *flags.test_path, flags.launch.transport));
+  return settings;
 }
 
 // What simulated ranks share in each of several runs, for as long as one of them is in it.
@@ -100,6 +129,12 @@ class Screen {
     print(table_.row(metrics));
     if (json_ != nullptr) json_->append(epoch_json(flags_, run_, metrics));
   }
+  void end(const linear::TrainResult& result) {
+    progress_.clear();
+    if (!result.objective) return;
+    print(fmt::format("objective {:.5f} on all rows, {} of {} weights are not 0\n", *result.objective,
+                      result.model.nonzeros(), result.model.weights.size()));
+  }
 
  private:
   const TrainFlags& flags_;
@@ -127,6 +162,7 @@ Task<TrainRun> train_once(Communicator communicator, const TrainFlags& flags, Da
   options.on_labels = [&](std::uint64_t rows) { screen.labels(rows, data.train.rows()); };
   linear::Dataset* const held_out = data.held_out ? &*data.held_out : nullptr;
   run.result = co_await linear::train_task(communicator, data.train, held_out, options);
+  if (communicator.rank() == 0) screen.end(run.result);
   co_return run;
 }
 
@@ -140,6 +176,12 @@ void finish_run(const TrainFlags& flags, const std::vector<TrainRun>& runs) {
 }
 
 Task<int> train_rank(Communicator communicator, const TrainFlags& flags, SharedReplicas& shared, JsonLines* json) {
+  std::vector<Setting> settings;
+  const std::exception_ptr missing = failure_of([&] { settings = settings_of(flags); });
+  auto missed = ifail_together(communicator, missing);
+  co_await missed;
+  auto compared = irequire_same_settings(communicator, settings);
+  co_await compared;
   std::optional<Data> data;
   const std::exception_ptr failure = failure_of([&] {
     const auto start = std::chrono::steady_clock::now();

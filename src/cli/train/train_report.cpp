@@ -10,8 +10,13 @@
 namespace tulle::cli {
 namespace {
 
-std::vector<Column> epoch_columns(bool has_held_out) {
-  std::vector<Column> columns = {{.title = "epoch"}, {.title = "objective", .width = 9}};
+std::vector<Column> epoch_columns(bool has_held_out, bool is_running) {
+  std::vector<Column> columns = {{.title = "epoch"}};
+  if (is_running) {
+    columns.push_back({.title = "running", .unit = "objective", .width = 9});
+  } else {
+    columns.push_back({.title = "objective", .width = 9});
+  }
   if (has_held_out) {
     columns.insert(columns.end(), {{.title = "held-out", .unit = "loss", .width = 8},
                                    {.title = "accuracy", .width = 8},
@@ -32,7 +37,7 @@ double ratio(double a, double b) { return b > 0 ? a / b : 0; }
 }  // namespace
 
 EpochTable::EpochTable(const TrainFlags& flags)
-    : table_(epoch_columns(flags.test_path || flags.held_out_share > 0)),
+    : table_(epoch_columns(flags.test_path || flags.held_out_share > 0, flags.train.solver == linear::Solver::sgd)),
       has_held_out_(flags.test_path || flags.held_out_share > 0),
       has_accuracy_(flags.train.loss != linear::Loss::squares) {}
 
@@ -42,7 +47,7 @@ std::string EpochTable::row(const linear::EpochMetrics& metrics) const {
     const linear::Evaluation& held_out = *metrics.held_out;
     cells.insert(cells.end(),
                  {fmt::format("{:.5f}", held_out.loss), has_accuracy_ ? fmt::format("{:.4f}", held_out.accuracy) : "-",
-                  held_out.auc > 0 ? fmt::format("{:.5f}", held_out.auc) : "-"});
+                  held_out.auc ? fmt::format("{:.5f}", *held_out.auc) : "-"});
   }
   cells.insert(cells.end(),
                {format_seconds(metrics.seconds), format_seconds(metrics.communication_seconds), bytes_text(metrics)});
@@ -63,6 +68,7 @@ std::string epoch_json(const TrainFlags& flags, const TrainRun& run, const linea
                            {"epoch", metrics.epoch},
                            {"steps", metrics.steps},
                            {"objective", metrics.objective},
+                           {"objective_is_running", flags.train.solver == linear::Solver::sgd},
                            {"penalty", metrics.penalty},
                            {"seconds", metrics.seconds},
                            {"communication_seconds", metrics.communication_seconds},
@@ -77,7 +83,7 @@ std::string epoch_json(const TrainFlags& flags, const TrainRun& run, const linea
     object["held_out"] = {{"rows", metrics.held_out->rows}, {"loss", metrics.held_out->loss}};
     if (flags.train.loss != linear::Loss::squares) {
       object["held_out"]["accuracy"] = metrics.held_out->accuracy;
-      object["held_out"]["auc"] = metrics.held_out->auc;
+      if (metrics.held_out->auc) object["held_out"]["auc"] = *metrics.held_out->auc;
     }
   }
   return object.dump();
@@ -88,7 +94,7 @@ std::string comparison(std::span<const TrainRun> runs) {
   std::vector<std::vector<std::string>> rows;
   for (const TrainRun& run : runs) {
     const linear::EpochMetrics& last = run.result.epochs.back();
-    const double loss = last.held_out ? last.held_out->loss : last.objective;
+    const double loss = last.held_out ? last.held_out->loss : run.result.objective.value_or(last.objective);
     rows.push_back(
         {run.aggregation, run.result.algorithm, fmt::format("{:.5f}", loss),
          last.held_out && run.result.model.is_classifier() ? fmt::format("{:.4f}", last.held_out->accuracy) : "-",

@@ -51,6 +51,14 @@ void read_strings(const fuzz::Bytes& bytes) {
   }
 }
 
+void read_place(const fuzz::Bytes& bytes) {
+  fuzz::decode_hostile([&] {
+    const Place place = place_from(text_of(bytes));
+    fuzz::require(place.rank < static_cast<int>(place.cards.size()), "a place is one of a job's");
+    fuzz::require(to_text(place) == text_of(bytes), "a place is told as it was");
+  });
+}
+
 // All that somebody says before it hangs up.
 void read_notes(const fuzz::Bytes& bytes) {
   int ends[2];
@@ -68,13 +76,14 @@ void read_notes(const fuzz::Bytes& bytes) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   fuzz::Input input(data, size);
-  const int choice = input.take<std::uint8_t>() % 4;
+  const int choice = input.take<std::uint8_t>() % 5;
   const fuzz::Bytes bytes = input.rest();
   switch (choice) {
     case 0: read_card(bytes); break;
     case 1: read_hello(bytes); break;
     case 2: read_strings(bytes); break;
-    default: read_notes(bytes);
+    case 3: read_notes(bytes); break;
+    default: read_place(bytes);
   }
   return 0;
 }

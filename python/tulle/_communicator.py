@@ -255,8 +255,8 @@ def _host_and_port(address: Any) -> tuple[str, int]:
 class Door:
     """Where processes wait that want to become ranks of a job which is under way: see :meth:`Communicator.admit`.
 
-    Rank 0 has it. ``host`` is the address to listen at, else all; ``port`` 0 is whichever is free. Who waits has
-    ``answer`` seconds to answer when it is called in.
+    Rank 0 has it. ``host`` is the address to listen at, else all; ``port`` 0 is whichever is free. Who waits is asked
+    once a second if it is still there, and has ``answer`` seconds to answer.
 
     >>> import tulle
     >>> tulle.Door("127.0.0.1").waiting()
@@ -274,7 +274,7 @@ class Door:
         return self._door.port
 
     def waiting(self) -> int:
-        """How many wait now."""
+        """How many could be let in now."""
         return self._door.waiting()
 
 

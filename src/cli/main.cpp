@@ -24,14 +24,15 @@ constexpr const char* kExamples = R"(Examples:
   mpirun -n 4 tulle bench allreduce --dimension 2^24 --density 0.1% 1% 10% --summary
 )";
 
-// Under mpirun every rank comes to the same conclusion; one prints it and gives the exit code. The others leave with
-// 0, because mpirun ends the job, maybe before the message is out, when the first of them gives another.
+// Under a launcher every rank most likely comes to the same conclusion; rank 0 prints it and gives the exit code.
 int stop(const CLI::App& app, const CLI::ParseError& error) {
-  if (!tulle::cli::this_job().prints()) return 0;
+  const bool prints = tulle::cli::this_job().prints();
   if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {  // --help, --version
+    if (!prints) return 0;
     app.exit(error);
     return std::cout.flush() ? 0 : 1;
   }
+  if (!prints) tulle::cli::leave_to_rank_zero();
   tulle::cli::print_error(tulle::cli::explain(app, error));
   return 2;
 }

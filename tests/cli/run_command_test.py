@@ -39,6 +39,16 @@ class Run(unittest.TestCase):
         self.assertEqual(lines[0][5:], lines[1][5:])
         self.assertNotEqual(lines[0][6], f"127.0.0.1:{lines[0][5]}")
 
+    def test_each_job_gets_a_name_of_its_own(self):
+        names = []
+        for _ in range(2):
+            result = run(2, *python("sys.stdout.write(os.environ['TULLE_JOB'] + '\\n')"))
+            self.assertEqual(result.returncode, 0, result.stderr)
+            first, second = result.stdout.splitlines()
+            self.assertEqual(first, second)
+            names.append(first)
+        self.assertNotEqual(*names)
+
     def test_arguments_and_input_are_the_programs_own(self):
         result = run(2, *python("sys.stdout.write(f'{rank} {sys.argv[1:]} {sys.stdin.read()}\\n')"), "--ranks", "-n", "x y", input="hello")
         self.assertEqual(sorted(result.stdout.splitlines()),
@@ -188,6 +198,19 @@ class CommandOverTcp(unittest.TestCase):
             self.assertEqual(result.returncode, 2, result.stdout + result.stderr)
             self.assertIn("tulle run", result.stderr)
             self.assertEqual(result.stderr.count(flags[0] + ":"), 1, result.stderr)
+
+    def test_a_rank_that_has_something_wrong_to_itself_says_so(self):
+        for wrong, words in (("TULLE_HEARTBEAT=x", "TULLE_HEARTBEAT"), ("TULLE_PORTS=x", "TULLE_PORTS"),
+                             ("TULLE_SIZE=3", "rank 1 says that the job has 3 ranks, rank 0 says 2")):
+            script = f'test $TULLE_RANK = 0 || export {wrong}; exec "$0" bench allreduce --dimension 1K --repeats 1'
+            result = run(2, "sh", "-c", script, TULLE)
+            self.assertNotEqual(result.returncode, 0)
+            self.assertIn("rank 1: ", result.stderr)
+            self.assertIn(words, result.stderr)
+        script = 'test $TULLE_RANK = 0 || set -- --no-such-flag; exec "$0" bench allreduce --dimension 1K "$@"'
+        result = run(2, "sh", "-c", script, TULLE)
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertIn("--no-such-flag", result.stderr)
 
     def test_tcp_without_ranks_says_how_to_get_some(self):
         result = subprocess.run([TULLE, "bench", "allreduce", "--transport", "tcp"], capture_output=True, text=True,

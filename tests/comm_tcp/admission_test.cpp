@@ -77,6 +77,25 @@ void expect_group(Communicator& group, int size) {
   EXPECT_EQ(roll_call(group), first_numbers(size));
 }
 
+// A knock that is in order, of a process that connects with nobody.
+std::string good_knock(const std::string& job = "") {
+  return knock(job, encode_card({.detach_bytes = TcpOptions().detach_bytes,
+                                 .pull_bytes = TcpOptions().pull_bytes,
+                                 .host = "elsewhere",
+                                 .addresses = {*SocketAddress::from_numbers(kHost, 9)}}));
+}
+
+Fd connected_to(std::uint16_t port) {
+  Fd fd = begin_connect(*SocketAddress::from_numbers(kHost, port));
+  EXPECT_TRUE(wait_for(fd.get(), POLLOUT, Deadline(10)));
+  return fd;
+}
+
+std::optional<NoteKind> next_note(const Fd& fd) {
+  const std::optional<Note> note = receive_note(fd.get(), Deadline(10));
+  return note ? std::optional(note->kind) : std::nullopt;
+}
+
 TEST(Admission, OfNobodyGivesTheSameGroup) {
   run_job(3, 0,
           [](Communicator& members, MaybeDoor& door) {
@@ -149,13 +168,13 @@ TEST(Admission, IsNotHeldUpByStrangersAndThoseWhoLeft) {
           {
             const Fd gone = begin_connect(address);
             ASSERT_TRUE(wait_for(gone.get(), POLLOUT, deadline));
-            ASSERT_TRUE(send_whole(gone.get(), knock(), deadline));
+            ASSERT_TRUE(send_whole(gone.get(), good_knock(), deadline));
           }
           // One that knocks and then never answers, as a process does that was stopped.
           const Fd stopped = begin_connect(address);
           ASSERT_TRUE(wait_for(stopped.get(), POLLOUT, deadline));
-          ASSERT_TRUE(send_whole(stopped.get(), knock(), deadline));
-          while (door.door->waiting() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          ASSERT_TRUE(send_whole(stopped.get(), good_knock(), deadline));
+          while (door.door->waiting() < 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
           barrier(members);
           Communicator group = admit(members, door.get());
           expect_group(group, 3);
@@ -187,15 +206,15 @@ TEST(Admission, ThatFailsLeavesTheMembersTheirGroup) {
         const Fd door = begin_connect(*SocketAddress::from_numbers(kHost, port));
         const Deadline deadline(20);
         ASSERT_TRUE(wait_for(door.get(), POLLOUT, deadline));
-        ASSERT_TRUE(send_whole(door.get(), knock(), deadline));
-        ASSERT_TRUE(receive_note(door.get(), NoteKind::call, deadline));
+        ASSERT_TRUE(send_whole(door.get(), good_knock(), deadline));
+        ASSERT_TRUE(next_note(door) == NoteKind::call);
         ASSERT_TRUE(send_note(door.get(), NoteKind::here, "", deadline));
-        ASSERT_TRUE(receive_note(door.get(), NoteKind::place, deadline));
+        ASSERT_TRUE(next_note(door) == NoteKind::place);
       });
 }
 
 TEST(Admission, OfAMemberThatCannotListenFailsForAll) {
-  const Fd taken = listen_at(address_to_listen_at(""), {});
+  const Fd taken = listen_at(SocketAddress::any(), {});
   const std::string port_in_use = std::to_string(address_of_this_end(taken.get()).port());
   run_job(
       3, 1,
@@ -231,14 +250,114 @@ TEST(Joining, IsToldThatVersionsDiffer) {
   const Fd fd = begin_connect(*SocketAddress::from_numbers(kHost, door.port()));
   const Deadline deadline(20);
   ASSERT_TRUE(wait_for(fd.get(), POLLOUT, deadline));
-  std::string other = knock();
+  std::string other = good_knock();
   other[12] = 99;
   ASSERT_TRUE(send_whole(fd.get(), other, deadline));
-  while (!wait_for(fd.get(), POLLIN, Deadline(0.01)) && !deadline.has_passed()) door.waiting();
   const std::optional<Note> note = receive_note(fd.get(), deadline);
   ASSERT_TRUE(note);
   EXPECT_EQ(note->kind, NoteKind::refused);
-  EXPECT_TRUE(contains(note->content, "speaks versions 1, 99")) << note->content;
+  EXPECT_TRUE(contains(note->content, "speaks versions 2, 99")) << note->content;
+}
+
+TEST(Joining, IsToldThatItIsAnotherJob) {
+  Door door({.host = kHost, .job = "night"});
+  const std::string error = error_of([&] { join({.host = kHost, .port = door.port(), .job = "day"}); });
+  EXPECT_TRUE(contains(error, "wants to join the job day, this is the job night")) << error;
+}
+
+TEST(Joining, IsToldThatItsOptionsDiffer) {
+  run_job(
+      1, 1,
+      [](Communicator& members, MaybeDoor& door) {
+        while (door.door->waiting() < 1) std::this_thread::yield();
+        EXPECT_EQ(admit(members, door.get()).size(), 1);
+      },
+      [](std::uint16_t port) {
+        const std::string error = error_of([&] { join({.host = kHost, .port = port}, {.detach_bytes = 1234}); });
+        EXPECT_TRUE(contains(error, "detach_bytes")) << error;
+      });
+}
+
+TEST(Doors, AreNotHeldUpByManyStrangers) {
+  for (const std::string words : {"", "TULLEDOR", "GET / HTTP/1.1\r\n\r\n"}) {
+    std::vector<Fd> strangers;
+    run_job(
+        1, 1,
+        [&](Communicator& members, MaybeDoor& door) {
+          expect_group(members, 1);
+          Communicator group = admit_until(members, door, 2);
+          expect_group(group, 2);
+        },
+        [&](std::uint16_t port) {
+          for (std::size_t i = 0; i < most_strangers() + 50; ++i) {
+            strangers.push_back(connected_to(port));
+            send_whole(strangers.back().get(), words, Deadline(5));
+          }
+          Communicator group = join({.host = kHost, .port = port});
+          expect_group(group, 2);
+        });
+  }
+}
+
+// It knows what newcomers say, which is no secret, and then says nothing, at any place.
+TEST(Doors, AreNotHeldUpByAGuestThatFallsSilent) {
+  for (const int answers : {0, 1}) {
+    std::atomic<bool> was_asked = false;
+    run_job(
+        3, 1,
+        [&](Communicator& members, MaybeDoor& door) {
+          Fd silent;
+          if (members.rank() == 0) {
+            silent = connected_to(door.door->port());
+            ASSERT_TRUE(send_whole(silent.get(), good_knock(), Deadline(10)));
+            for (int i = 0; i < answers; ++i) {
+              ASSERT_EQ(next_note(silent), NoteKind::call);
+              ASSERT_TRUE(send_note(silent.get(), NoteKind::here, "", Deadline(10)));
+            }
+            ASSERT_EQ(next_note(silent), NoteKind::call);  // which it does not answer
+            // When its answer is late it is not counted any more.
+            while (door.door->waiting() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+          }
+          barrier(members);
+          EXPECT_EQ(admit(members, door.get()).size(), 3);
+          if (members.rank() == 0) was_asked = true;
+          Communicator group = admit_until(members, door, 4);
+          expect_group(group, 4);
+        },
+        [&](std::uint16_t port) {
+          while (!was_asked) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          Communicator group = join({.host = kHost, .port = port});
+          expect_group(group, 4);
+        },
+        {.host = kHost, .answer_seconds = 1000});
+  }
+}
+
+TEST(Doors, HangUpOnAGuestThatDoesNotAnswer) {
+  Door door({.host = kHost, .answer_seconds = 0.2});
+  const Fd silent = connected_to(door.port());
+  ASSERT_TRUE(send_whole(silent.get(), good_knock(), Deadline(10)));
+  ASSERT_EQ(next_note(silent), NoteKind::call);
+  EXPECT_EQ(next_note(silent), std::nullopt);
+  EXPECT_TRUE(has_hung_up(silent.get()));
+  EXPECT_EQ(door.waiting(), 0);
+}
+
+TEST(Doors, KeepABoundedNumberOfGuests) {
+  Door door({.host = kHost});
+  std::vector<Fd> guests;
+  for (std::size_t i = 0; i < most_strangers() + 20; ++i) {
+    guests.push_back(connected_to(door.port()));
+    ASSERT_TRUE(send_whole(guests.back().get(), good_knock(), Deadline(10)));
+    ASSERT_EQ(next_note(guests.back()), NoteKind::call);
+  }
+  const auto is_gone = [](const Fd& fd) { return has_hung_up(fd.get()); };
+  for (const Deadline deadline(10); !deadline.has_passed() && std::ranges::count_if(guests, is_gone) < 20;) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_EQ(std::ranges::count_if(guests, is_gone), 20);
+  EXPECT_TRUE(is_gone(guests.front()));
+  EXPECT_FALSE(is_gone(guests.back()));
 }
 
 // A file that appears whole.

@@ -14,7 +14,7 @@
 // ranks of the old group keep their numbers, newcomers follow in the order in which they came. Training state, such as
 // residuals, is not the business of this layer.
 //
-// Threads: a door is used by one thread at a time.
+// Threads: a door is used by one thread at a time, and has one of its own, which receives newcomers beside the job.
 #pragma once
 
 #include <cstdint>
@@ -29,12 +29,14 @@ namespace tulle {
 struct DoorOptions {
   std::string host;        ///< the address to listen at; empty: all of this host's
   std::uint16_t port = 0;  ///< 0: whichever is free; see Door::port()
-  /// Who waits is asked once more before it is let in, and has so long to answer: one that was stopped or whose host
-  /// died would hold up everybody.
+  /// A newcomer that waits is asked once a second if it is still there, and is hung up on when it does not answer for
+  /// so long. One that has not just answered is not let in: it was stopped, or its host died.
   double answer_seconds = 5;
+  std::string job = {};  ///< newcomers must give the same in JoinOptions::job; empty: any may come
 };
 
-/// Where processes wait that want to become ranks. Whoever connects and says something else is hung up on.
+/// Where processes wait that want to become ranks. Strangers are hung up on after seconds, also silent ones, and never
+/// hold up the job, nor take more than a bounded number of its file descriptors.
 class Door {
  public:
   /// Throws bad_input for an address that is none, system where nobody can listen there.
@@ -45,7 +47,7 @@ class Door {
   ~Door();
 
   std::uint16_t port() const;
-  /// How many wait. Looks at the network, and does not wait itself.
+  /// How many could be let in now. Does not wait.
   int waiting();
 
   class Guests;
@@ -56,7 +58,8 @@ class Door {
   std::unique_ptr<Guests> guests_;
 };
 
-/// Lets in who waits at the door. Collective; REQUIRES: no operation of `members` is in flight, and `door` is rank 0's
+/// Lets in who waits at the door and has just answered there; it waits for nobody else, and at most 10 s for a newcomer
+/// to connect. Collective; REQUIRES: no operation of `members` is in flight, and `door` is rank 0's
 /// and null elsewhere. Where nobody waits it gives `members` back, after one small broadcast. The new group has the
 /// profile of the old one, and on old ranks its default deadline.
 /// Where it fails, because a newcomer died on its way in, all members throw the same and `members` is as usable as
@@ -68,9 +71,11 @@ struct JoinOptions {
   std::string host;  ///< of the door
   std::uint16_t port = 0;
   double deadline_seconds = 60;  ///< until it is let in
+  std::string job = {};          ///< what DoorOptions::job is
 };
-/// Waits at a door until the job lets this process in. Tries again where the door is not there yet, where it goes away,
-/// and where an admission fails. Throws deadline saying what happened last, mismatch where the versions differ.
+/// Waits at a door until the job lets this process in. Tries again where the host's name cannot be resolved yet, where
+/// the door is not there yet or goes away, and where an admission fails. Throws deadline saying what happened last,
+/// mismatch where versions, jobs or options differ.
 Communicator join(const JoinOptions& where, const TcpOptions& options = {});
 
 }  // namespace tulle

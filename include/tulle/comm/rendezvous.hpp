@@ -26,17 +26,28 @@ class Rendezvous {
   /// A host that all ranks can reach: the route to it says which of this host's addresses the others are offered.
   /// Empty: nobody knows, and all addresses are offered.
   virtual std::string meeting_host() const { return {}; }
+  /// Called now and then between allgather() and the moment at which all ranks are connected. Throws where a rank is
+  /// known to be gone, so that nobody waits for it until the deadline.
+  virtual void require_all_there() const {}
 };
+
+/// The name of this process's job, which two jobs that meet at one place differ in: TULLE_JOB, which `tulle run` sets,
+/// else TORCHELASTIC_RUN_ID, else a scheduler's: SLURM_JOB_ID and SLURM_STEP_ID, PBS_JOBID, LSB_JOBID and LSB_JOBINDEX,
+/// FLUX_JOB_ID. It begins with the variable's name. Empty where none is set.
+std::string job_from_environment();
 
 struct DirectoryRendezvousOptions {
   std::string path;  ///< exists, and all ranks see it
   int rank = 0;
   int size = 1;
   double deadline_seconds = 60;
+  std::string job = {};  ///< empty: job_from_environment()
 };
-/// Files in a directory: each rank writes `card.<round>.<rank>` and then `seen.<round>.<rank>`, which says what it has
-/// read. Files that an earlier job left there do no harm; no file is ever removed. Throws bad_input for options that
-/// make no sense, system where a file cannot be written, deadline where ranks are missing, naming them.
+/// Files in a directory, which only this user may read: each rank writes `card.<round>.<rank>` and then
+/// `seen.<round>.<rank>`, which says what it has read; a job that has a name adds its checksum. Files that an earlier
+/// job left there do no harm; no file is ever removed. Throws bad_input for options that make no sense, system where a
+/// file cannot be written, mismatch where two processes are the same rank, deadline where ranks are missing, naming
+/// them.
 std::unique_ptr<Rendezvous> directory_rendezvous(const DirectoryRendezvousOptions& options);
 
 struct AddressRendezvousOptions {
@@ -45,9 +56,12 @@ struct AddressRendezvousOptions {
   int rank = 0;
   int size = 1;
   double deadline_seconds = 60;
+  std::string job = {};  ///< all ranks give the same; empty: job_from_environment()
 };
-/// Rank 0 listens at an address while the ranks meet, and not longer. Whoever connects and says something else is
-/// hung up on. Throws as directory_rendezvous() does; where ranks are missing, those that came are told who.
+/// Rank 0 listens at an address while the ranks meet, and not longer. Strangers that connect there are hung up on,
+/// ranks of another job are told of both jobs. A rank that was started again while the others wait takes the place of
+/// its dead one. A host name that cannot be resolved yet is asked for again until the deadline. Throws as
+/// directory_rendezvous() does; where ranks are missing, those that came are told who.
 std::unique_ptr<Rendezvous> address_rendezvous(const AddressRendezvousOptions& options);
 
 /// An address rendezvous as the environment has it: TULLE_ADDRESS (host:port, of rank 0), TULLE_RANK and TULLE_SIZE;

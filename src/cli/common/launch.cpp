@@ -79,17 +79,21 @@ int launch_sim_tasks(const LaunchOptions& options, const RankTask& body) {
   return code_of_leader;
 }
 
-// Ranks that have spoken wait for the others to do so: the launcher ends the job as soon as one of them has gone.
+// The launcher ends the job as soon as a rank has gone: those that have spoken leave the others time to speak.
 constexpr std::chrono::seconds kTimeForOthers{2};
-// True where all ranks have the same error, by what is equal on all of them or because one has told the others.
-bool is_everybodys(const Error& error) {
+// True where most likely all ranks have the same error, by what is equal on all of them or because one has told the
+// others.
+bool may_be_everybodys(const Error& error) {
   return error.kind() == ErrorKind::bad_input || error.kind() == ErrorKind::unsupported;
 }
 
+// What all have alike rank 0 alone says, and leaves, so that the launcher ends the others. One that is still there then
+// has the error to itself, such as a bad variable on its host.
 [[noreturn]] void leave_failed_job(int rank, const Error& error) {
   ::signal(SIGTERM, SIG_DFL);  // what there is to say is said here
-  if (rank == 0 || !is_everybodys(error)) print_error(error.at_rank(rank).what());
-  if (rank != 0 || !is_everybodys(error)) std::this_thread::sleep_for(kTimeForOthers);
+  if (rank != 0 && may_be_everybodys(error)) leave_to_rank_zero();
+  print_error(error.at_rank(rank).what());
+  if (!may_be_everybodys(error)) std::this_thread::sleep_for(kTimeForOthers);
   std::_Exit(1);
 }
 
@@ -170,6 +174,8 @@ int launch_any(const LaunchOptions& options, const RankBody& body_of_rank, const
 }
 
 }  // namespace
+
+void leave_to_rank_zero() { std::this_thread::sleep_for(kTimeForOthers); }
 
 Job this_job() {
   const auto size = first_number({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"});

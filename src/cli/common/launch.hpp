@@ -22,6 +22,10 @@ struct Job {
 };
 Job this_job();
 
+/// For another rank than 0 with an error that most likely all have: gives rank 0 the time to say it and the launcher
+/// the time to end this rank. Whoever returns from it has the error to itself, and says so.
+void leave_to_rank_zero();
+
 /// "mpi, tcp, threads, sim", or without mpi where this build has none.
 std::string allowed_transports();
 /// Throws bad_input that lists the allowed names.
@@ -42,9 +46,9 @@ struct LaunchOptions {
 
 /// Runs `body` once for each thread or process that speaks for ranks. Gives what `body` gives to the leader, and 0 to
 /// the others. On an exception it prints what happened and gives 1; under MPI it then ends the process, because
-/// MPI_Finalize would wait for ranks that may be gone. No rank of MPI ends without a word on why: rank 0 speaks for all
-/// where all have the same bad input, and else each for itself, also when the launcher ends it or MPI neither starts
-/// nor ends in time.
+/// MPI_Finalize would wait for ranks that may be gone. No rank ends without a word on why: rank 0 speaks for all where
+/// all have the same bad input, and else each for itself, under MPI also when the launcher ends it or MPI neither
+/// starts nor ends in time.
 int launch(const LaunchOptions& options, const std::function<int(measure::LocalRanks&)>& body);
 /// The same for a task of each rank's, which awaits: in simulation all ranks share a thread.
 using RankTask = std::function<Task<int>(Communicator)>;

@@ -10,10 +10,11 @@
 
 namespace {
 
-// As in main.cpp: under a launcher one rank prints, and the others leave with 0.
+// As in main.cpp: under a launcher rank 0 speaks for all that have the same to say.
 int stop(const CLI::App& app, const CLI::ParseError& error) {
-  if (!tulle::cli::this_job().prints()) return 0;
-  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(error);
+  const bool prints = tulle::cli::this_job().prints();
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return prints ? app.exit(error) : 0;
+  if (!prints) tulle::cli::leave_to_rank_zero();
   tulle::cli::print_error(tulle::cli::explain(app, error));
   return 2;
 }

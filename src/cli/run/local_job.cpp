@@ -5,14 +5,17 @@
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -137,6 +140,13 @@ std::string describe_end(int status) {
 
 int exit_code(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
 
+// That nobody else has and nobody guesses.
+std::string new_job_name() {
+  std::array<std::uint64_t, 2> number = {};
+  if (getrandom(number.data(), sizeof number, 0) != sizeof number) throw_errno("getrandom");
+  return fmt::format("run-{}-{:016x}{:016x}", getpid(), number[0], number[1]);
+}
+
 void set_variables(std::initializer_list<std::pair<const char*, std::string>> variables) {
   for (const auto& [name, value] : variables) setenv(name, value.c_str(), 1);
 }
@@ -211,7 +221,7 @@ class LocalJob {
     die_with_parent(leader, SIGTERM);
     sigprocmask(SIG_SETMASK, &signals_before_, nullptr);
     const std::string number = std::to_string(rank), size = std::to_string(options_.ranks);
-    set_variables({{"TULLE_RANK", number}, {"TULLE_SIZE", size}, {"TULLE_ADDRESS", address_}});
+    set_variables({{"TULLE_RANK", number}, {"TULLE_SIZE", size}, {"TULLE_ADDRESS", address_}, {"TULLE_JOB", job_}});
     set_variables({{"RANK", number}, {"LOCAL_RANK", number}, {"WORLD_SIZE", size}, {"LOCAL_WORLD_SIZE", size}});
     set_variables({{"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", torch_port_}});
     if (rank != 0) {
@@ -281,6 +291,7 @@ class LocalJob {
 
   const LocalJobOptions& options_;
   std::string address_;
+  std::string job_ = new_job_name();
   std::string torch_port_;  ///< where torch's rank 0 listens
   sigset_t signals_;
   sigset_t signals_before_ = {};

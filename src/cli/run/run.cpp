@@ -18,8 +18,9 @@ constexpr const char* kExamples = R"(Examples:
   tulle run -n 4 ./my_program --its-flags
   tulle run -n 4 tulle bench allreduce --dimension 2^20 --density 1%
   tulle run -n 4 -- python3 train.py     # a script for torchrun; -- may mark where the program begins
-The program finds TULLE_RANK, TULLE_SIZE and TULLE_ADDRESS in its environment, which tulle::connect() reads, and what
-torchrun sets: RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT.
+The program finds TULLE_RANK, TULLE_SIZE, TULLE_ADDRESS and TULLE_JOB, a name that no other job has, in its
+environment, which tulle::connect() reads, and what torchrun sets: RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE,
+MASTER_ADDR and MASTER_PORT.
 )";
 
 constexpr int kMostRanks = 4096;

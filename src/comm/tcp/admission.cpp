@@ -1,9 +1,10 @@
 // Admission: members and newcomers make a new group.
 //
-// How it works: rank 0 calls in who waits and broadcasts how many they are. Then everybody connects with everybody as
-// at the beginning of a job, by a rendezvous of two halves: members gather their cards on the group that they have,
-// newcomers by the door, and rank 0 joins the halves. At the end members ask each other on the old group whether all
-// went well, so that they go on with the same group in either case.
+// How it works: the door has received newcomers and has their cards (door.hpp). Rank 0 takes those that have just
+// answered and broadcasts how many they are. Then everybody connects with everybody as at the beginning of a job, by a
+// rendezvous of two halves: members gather their cards on the group that they have, and rank 0 joins the halves and
+// tells each newcomer its place. At the end members ask each other on the old group whether all went well, so that they
+// go on with the same group in either case.
 #include <fmt/format.h>
 #include <poll.h>
 
@@ -25,6 +26,9 @@ namespace tulle {
 namespace {
 
 constexpr std::chrono::milliseconds kBetweenKnocks(50);
+// A newcomer has just said that it is here, so that it connects at once or is gone. Longer: one that is stopped in this
+// moment holds up the job. Shorter: a loaded host is taken for a dead one.
+constexpr double kSecondsToConnect = 10;
 
 Buffer buffer_of(const std::string& text) { return Buffer::copy_of(std::as_bytes(std::span(text))); }
 std::string text_of(const Buffer& buffer) { return {reinterpret_cast<const char*>(buffer.data()), buffer.size()}; }
@@ -32,25 +36,30 @@ std::string text_of(const Buffer& buffer) { return {reinterpret_cast<const char*
 // The half of the members.
 class MembersRendezvous final : public RendezvousMember {
  public:
-  MembersRendezvous(Communicator& members, Door::Guests* guests, int newcomers, double deadline_seconds)
+  MembersRendezvous(Communicator& members, Door::Guests* guests, int newcomers)
       : RendezvousMember("admit", members.rank(), members.size() + newcomers),
         members_(members),
         guests_(guests),
-        newcomers_(newcomers),
-        deadline_seconds_(deadline_seconds) {}
+        newcomers_(newcomers) {}
 
   std::vector<std::string> allgather(const std::string& mine) override {
     std::vector<std::string> all = gather_cards(mine);
-    std::vector<std::string> others;
+    std::vector<std::string> others = guests_ != nullptr ? guests_->cards() : std::vector<std::string>();
     const std::exception_ptr failure = failure_of([&] {
-      if (guests_ != nullptr) others = guests_->take_cards(members_.size(), Deadline(deadline_seconds_));
+      if (guests_ == nullptr) return;
+      std::vector<std::string> of_all = all;
+      of_all.insert(of_all.end(), others.begin(), others.end());
+      guests_->hand_out(of_all, members_.size(), Deadline(kSecondsToConnect));
     });
     fail_together(members_, failure);
     const Buffer packed = broadcast_bytes(members_, buffer_of(pack_strings(others)));
     others = unpack_strings(text_of(packed), static_cast<std::size_t>(newcomers_), "admit: what rank 0 sent");
     all.insert(all.end(), others.begin(), others.end());
-    if (guests_ != nullptr) guests_->hand_out(all, Deadline(deadline_seconds_));
     return all;
+  }
+
+  void require_all_there() const override {
+    if (guests_ != nullptr) guests_->require_all_there(members_.size());
   }
 
   /// For who failed before it had a card, and for whom the others would wait.
@@ -72,28 +81,54 @@ class MembersRendezvous final : public RendezvousMember {
   Communicator& members_;
   Door::Guests* guests_;
   int newcomers_;
-  double deadline_seconds_;
   bool has_met_ = false;
 };
 
-// The half of one newcomer, which has been called in.
-class NewcomerRendezvous final : public RendezvousMember {
+// The half of one newcomer: it learns its rank when it is called in.
+class NewcomerRendezvous final : public Rendezvous {
  public:
-  NewcomerRendezvous(int door, int rank, int size, const JoinOptions& where)
-      : RendezvousMember("join", rank, size), door_(door), where_(where) {}
+  NewcomerRendezvous(const JoinOptions& where, const Deadline& deadline) : where_(where), deadline_(deadline) {}
 
+  int rank() const override { return place_.rank; }
+  int size() const override { return std::max(static_cast<int>(place_.cards.size()), 2); }
   std::string meeting_host() const override { return where_.host; }
   std::vector<std::string> allgather(const std::string& mine) override {
-    const Deadline deadline(where_.deadline_seconds);
-    std::optional<std::string> cards;
-    if (send_note(door_, NoteKind::card, mine, deadline)) cards = receive_note(door_, NoteKind::cards, deadline);
-    if (!cards) throw Error(ErrorKind::peer_failed, "the admission failed").with_peer(0).at_rank(rank());
-    return unpack_strings(*cards, static_cast<std::size_t>(size()), "join: what the door sent");
+    door_ = find_door();
+    if (!send_whole(door_.get(), knock(where_.job, mine), deadline_)) throw_gone();
+    for (;;) {
+      const std::optional<Note> note = receive_note(door_.get(), deadline_);
+      if (!note) throw_gone();
+      if (note->kind == NoteKind::refused) throw Error(ErrorKind::mismatch, note->content);
+      if (note->kind == NoteKind::call && !send_note(door_.get(), NoteKind::here, "", deadline_)) throw_gone();
+      if (note->kind != NoteKind::place) continue;
+      place_ = place_from(note->content);
+      return place_.cards;
+    }
   }
 
  private:
-  int door_;
+  Fd find_door() const {
+    std::string failures;
+    for (const SocketAddress& address : SocketAddress::resolve(where_.host, where_.port, deadline_)) {
+      try {
+        Fd door = begin_connect(address);
+        if (!wait_for(door.get(), POLLOUT, deadline_)) throw_gone();
+        const int code = pending_error(door.get());
+        if (code != 0) throw Error(ErrorKind::system, describe_errno("connect", code));
+        if (!is_connected_with_itself(door.get())) return door;
+      } catch (const Error& error) {
+        failures += fmt::format("{}{}", failures.empty() ? "" : "; ", error.what());
+      }
+    }
+    throw Error(ErrorKind::system, failures);
+  }
+
+  [[noreturn]] static void throw_gone() { throw Error(ErrorKind::peer_failed, "nobody called it in").with_peer(0); }
+
   const JoinOptions& where_;
+  const Deadline& deadline_;
+  Fd door_;  ///< open until this process is a rank: the job sees by it that it is alive
+  Place place_;
 };
 
 // What members know and newcomers do not. Ends when everybody has it.
@@ -104,7 +139,7 @@ void share_profile(Communicator& group, const Profile& profile) {
   barrier(group);
 }
 
-int call_in(Communicator& members, Door::Guests* guests) {
+int call_in(Communicator& members, Door::Guests* guests, const TcpOptions& options) {
   const std::exception_ptr failure = failure_of([&] {
     if ((members.rank() == 0) == (guests != nullptr)) return;
     throw Error(ErrorKind::bad_input, members.rank() == 0 ? "admit: rank 0 needs a door"
@@ -112,13 +147,17 @@ int call_in(Communicator& members, Door::Guests* guests) {
   });
   fail_together(members, failure);
   std::string count;
-  append_u32(count, guests != nullptr ? static_cast<std::uint32_t>(guests->call_in()) : 0);
+  append_u32(count, guests != nullptr ? static_cast<std::uint32_t>(guests->call_in(options)) : 0);
   return static_cast<int>(u32_at(text_of(broadcast_bytes(members, buffer_of(count))), 0));
 }
 
-Communicator connect_with(Rendezvous& rendezvous, const TcpOptions& options, const Profile& profile) {
+Communicator connect_with(Rendezvous& rendezvous, TcpOptions options, const Profile& profile) {
+  options.deadline_seconds = std::min(options.deadline_seconds, kSecondsToConnect);
   Communicator group = connect(rendezvous, options);
+  const double usual_deadline = group.context()->default_deadline_seconds;
+  group.set_default_deadline(options.deadline_seconds);
   share_profile(group, profile);
+  group.set_default_deadline(usual_deadline);
   return group;
 }
 
@@ -126,10 +165,10 @@ Communicator connect_with(Rendezvous& rendezvous, const TcpOptions& options, con
 
 Communicator admit(Communicator& members, Door* door, const TcpOptions& options) {
   Door::Guests* const guests = door != nullptr ? door->guests_.get() : nullptr;
-  const int newcomers = call_in(members, guests);
+  const int newcomers = call_in(members, guests, options);
   if (newcomers == 0) return members;
   std::optional<Communicator> group;
-  MembersRendezvous rendezvous(members, guests, newcomers, options.deadline_seconds);
+  MembersRendezvous rendezvous(members, guests, newcomers);
   const std::exception_ptr failure = failure_of([&] { group = connect_with(rendezvous, options, members.profile()); });
   if (failure) (void)failure_of([&] { rendezvous.decline(); });
   if (guests != nullptr) guests->send_away();
@@ -138,43 +177,17 @@ Communicator admit(Communicator& members, Door* door, const TcpOptions& options)
   return std::move(*group);
 }
 
-namespace {
-
-// A newcomer's place, once it is called in; nothing where the door is not there or goes away.
-std::optional<Communicator> try_to_join(const SocketAddress& address, const JoinOptions& where,
-                                        const TcpOptions& options, const Deadline& deadline) {
-  const Fd door = begin_connect(address);
-  if (!wait_for(door.get(), POLLOUT, deadline)) return std::nullopt;
-  if (const int code = pending_error(door.get()); code != 0) {
-    throw Error(ErrorKind::system, describe_errno("connect", code));
-  }
-  if (is_connected_with_itself(door.get())) return std::nullopt;
-  if (!send_whole(door.get(), knock(), deadline)) return std::nullopt;
-  const std::optional<Note> call = receive_note(door.get(), deadline);
-  if (call && call->kind == NoteKind::refused) throw Error(ErrorKind::mismatch, call->content);
-  if (!call || call->kind != NoteKind::call) return std::nullopt;
-  if (!send_note(door.get(), NoteKind::here, "", deadline)) return std::nullopt;
-  const auto place = receive_note(door.get(), NoteKind::place, deadline);
-  if (!place || place->size() != 8) return std::nullopt;
-  NewcomerRendezvous rendezvous(door.get(), static_cast<int>(u32_at(*place, 0)), static_cast<int>(u32_at(*place, 4)),
-                                where);
-  return connect_with(rendezvous, options, {});
-}
-
-}  // namespace
-
 Communicator join(const JoinOptions& where, const TcpOptions& options) {
   if (where.host.empty() || where.port == 0) throw Error(ErrorKind::bad_input, "join: a host and a port are needed");
   const Deadline deadline(where.deadline_seconds);
-  std::string last_failure = "nobody called it in";
+  std::string last_failure;
   do {
-    for (const SocketAddress& address : SocketAddress::resolve(where.host, where.port)) {
-      try {
-        if (std::optional<Communicator> group = try_to_join(address, where, options, deadline)) return *group;
-      } catch (const Error& error) {
-        if (error.kind() == ErrorKind::mismatch || error.kind() == ErrorKind::bad_input) throw;
-        last_failure = error.what();
-      }
+    try {
+      NewcomerRendezvous rendezvous(where, deadline);
+      return connect_with(rendezvous, options, {});
+    } catch (const Error& error) {
+      if (error.kind() == ErrorKind::mismatch || error.kind() == ErrorKind::bad_input) throw;
+      last_failure = error.what();
     }
     std::this_thread::sleep_for(kBetweenKnocks);
   } while (!deadline.has_passed());

@@ -1,26 +1,32 @@
 // Both sides of a door: who waits there, and what is said until a newcomer has everybody's card.
 //
-// How it works: a newcomer connects and *knocks*: magic, and what it speaks. Then it waits. When the job is ready the
-// door *calls* those who wait; who is *here* gets its *place*, a rank and the job's new size, and gives its *card* for
-// the *cards* of all. Who does not answer a call in time is hung up on, so that a process that was stopped, or whose
-// host died, is never counted.
+// How it works: a newcomer connects and *knocks*: magic, what it speaks, its job, and its *card*. Then it waits. A
+// thread of the door *calls* it once a second, and it says that it is *here*. Who does not answer in time is hung up
+// on, so that a process that was stopped, or whose host died, is not let in. All that is done beside the job: when the
+// job is ready it takes those who have just answered, and sends each its *place*: a rank, the job's new size, and the
+// cards of all.
 //
-// Knock: "TULLEDOR", kDoorVersion, kTcpVersion, start_of_messages(), as u32. Everything else is a *note*: u32 kind, u32
-// length, content.
+// Knock: "TULLEDOR", kDoorVersion, kTcpVersion, start_of_messages(), length of the job's name, length of the card, as
+// u32; the job's name; the card. Everything else is a *note*: u32 kind, u32 length, content.
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "comm/tcp/card.hpp"
 #include "comm/tcp/clock.hpp"
+#include "comm/tcp/entrance.hpp"
 #include "comm/tcp/fd.hpp"
+#include "comm/tcp/fork_watch.hpp"
 #include "tulle/comm/admission.hpp"
 
 namespace tulle {
 
-enum class NoteKind : std::uint32_t { call = 1, here = 2, place = 3, card = 4, cards = 5, refused = 6 };
+enum class NoteKind : std::uint32_t { call = 1, here = 2, place = 3, refused = 4 };
 
 /// False where the other side is gone or the time is over.
 bool send_note(int fd, NoteKind kind, const std::string& content, const Deadline& deadline);
@@ -31,46 +37,72 @@ struct Note {
 };
 /// The next note, or nothing where the other side is gone, says what is none, or the time is over.
 std::optional<Note> receive_note(int fd, const Deadline& deadline);
-/// The same, and nothing where it is of another kind.
-std::optional<std::string> receive_note(int fd, NoteKind kind, const Deadline& deadline);
 
 /// What a newcomer says first.
-std::string knock();
+std::string knock(const std::string& job, const std::string& card);
 
-/// The side of the job.
-class Door::Guests {
+/// A newcomer's rank in the new group, and the cards of all.
+struct Place {
+  int rank = 0;
+  std::vector<std::string> cards;
+};
+std::string to_text(const Place& place);
+/// Throws bad_message.
+Place place_from(const std::string& text);
+
+/// The side of the job. Functions may be called by one thread at a time, beside the door's own.
+class Door::Guests final : private ForkAware {
  public:
   explicit Guests(const DoorOptions& options);
+  ~Guests();
 
-  std::uint16_t port() const;
-  /// Lets in who connected, reads what they say, drops who is gone.
-  void look();
-  int waiting() const;
-  /// Calls those who wait and keeps those who answer; they are ranks from `first_rank` on when all have their places.
-  /// Gives their number.
-  int call_in();
-  /// Tells each its place and takes its card. Throws peer_failed naming the rank that one would have had.
-  std::vector<std::string> take_cards(int members, const Deadline& deadline);
-  /// What everybody needs to connect with everybody. They are no longer guests afterwards.
-  void hand_out(const std::vector<std::string>& cards, const Deadline& deadline);
-  /// Hangs up on those who were called in: they knock again.
-  void send_away();
+  std::uint16_t port() const { return entrance_.port(); }
+  /// Those that could be called in now.
+  int waiting();
+  /// Takes those who have just said that they are here, and gives their number. Those whose options are not the job's
+  /// are told and hung up on. Never waits.
+  int call_in(const TcpOptions& options);
+  /// Of those who were called in.
+  std::vector<std::string> cards() const;
+  /// Tells each its place; `all` has its card too, behind those of `members`. Throws peer_failed naming the rank that
+  /// one would have had who does not take it.
+  void hand_out(const std::vector<std::string>& all, int members, const Deadline& deadline);
+  /// Throws peer_failed naming the rank of one who was called in and is gone, which it would have had.
+  void require_all_there(int members) const;
+  /// Hangs up on those who were called in: where they have no place they knock again.
+  void send_away() { called_in_.clear(); }
 
  private:
   struct Guest {
     Fd fd;
-    std::string said = {};
-    bool has_knocked = false;
+    std::string card;
+    std::string said = {};        ///< of a note
+    double called_seconds = 0;    ///< when the call went out that waits for an answer; 0: none does
+    double answered_seconds = 0;  ///< when the last answer came; 0: none has
+    bool is_ready(double now) const;
   };
 
-  void let_in();
-  static void listen_to(Guest& guest);
-  static void judge_knock(Guest& guest);
+  void work();
+  void look();
+  void take(Entrance::Arrival arrival);
+  std::string why_not(const std::string& said) const;
+  void attend(Guest& guest) const;
+  static void hear(Guest& guest);
+  static void call(Guest& guest);
 
-  Fd listener_;
-  double answer_seconds_;
-  std::vector<Guest> waiting_;
-  std::vector<Fd> called_in_;
+  void hold_for_fork() noexcept override { mutex_.lock(); }
+  void release_after_fork() noexcept override { mutex_.unlock(); }
+  void forget_in_child() noexcept override;
+
+  const DoorOptions options_;
+  std::mutex mutex_;  ///< of the entrance and of those who wait
+  Entrance entrance_;
+  std::vector<Guest> waiting_;  ///< the oldest first
+  std::vector<Guest> called_in_;
+  bool is_in_child_ = false;
+  Fd end_;  ///< becomes readable when the thread is to end
+  std::thread thread_;
+  ForkWatch fork_watch_;
 };
 
 }  // namespace tulle

@@ -15,16 +15,21 @@ namespace tulle {
 namespace {
 
 constexpr Poller::Key kDoorKey = Greeter::kFirstKey;
-constexpr Poller::Key kCallKey = Greeter::kFirstKey << 1;   // plus the peer
-constexpr Poller::Key kGuestKey = Greeter::kFirstKey << 2;  // plus a number of the guest's
+constexpr Poller::Key kCallKey = Greeter::kFirstKey << 1;  // plus the peer
 
 // For a connection to one address, so that a host that drops what it does not like leaves time for its other addresses.
 // Who is connected waits for as long as it takes: the other rank may be computing, and its kernel took the call for it.
 constexpr double kSecondsPerAddress = 5;
-// A member says its hello as soon as it is connected.
-constexpr double kSecondsPerGuest = 5;
-// Beyond, the one that has been silent for the longest is turned away. More than ranks that may call at once.
-constexpr std::size_t kMostGuests = 4096;
+// A rank at whose door strangers crowd may hang up on a member that is not heard in time. One that has died refuses the
+// next call.
+constexpr int kMostHangUps = 5;
+
+Entrance::Verdict judge_hello(std::string_view said) {
+  using Kind = Entrance::Verdict::Kind;
+  if (!may_begin_hello(said)) return {Kind::wrong, "it does not speak Tulle"};
+  if (said.size() > kHelloBytes) return {Kind::wrong, "it says more than who it is"};
+  return {said.size() == kHelloBytes ? Kind::whole : Kind::part};
+}
 
 }  // namespace
 
@@ -32,39 +37,32 @@ Greeter::Greeter(Job job, Poller& poller, const TcpOptions& options, GreeterOwne
     : job_(std::move(job)), poller_(poller), options_(options), owner_(owner) {}
 
 void Greeter::open_door(Fd listener) {
-  listener_ = std::move(listener);
-  poller_.add(listener_.get(), kDoorKey, EPOLLIN);
+  std::vector<Fd> listeners;
+  listeners.push_back(std::move(listener));
+  entrance_.emplace(std::move(listeners), judge_hello, options_.on_refusal);
+  poller_.add(entrance_->fd(), kDoorKey, EPOLLIN);
 }
 
 void Greeter::close_door() {
-  if (listener_) poller_.remove(listener_.get());
-  listener_.close();
-  for (auto& [id, talk] : guests_) poller_.remove(talk.fd.get());
-  guests_.clear();
+  if (entrance_) poller_.remove(entrance_->fd());
+  entrance_.reset();
 }
 
 void Greeter::forget() noexcept {
-  listener_.close();
+  if (entrance_) entrance_->forget();
   for (auto& [peer, call] : calls_) call.talk.fd.close();
-  for (auto& [id, talk] : guests_) talk.fd.close();
 }
 
 void Greeter::handle(Poller::Key key) {
   if (key == kDoorKey) {
-    let_in();
-  } else if ((key & kGuestKey) != 0) {
-    continue_guest(key);
+    open_for_callers();
   } else if (const int peer = static_cast<int>(key - kCallKey); calls_.contains(peer)) {
     continue_call(peer);
   }
 }
 
 void Greeter::check_times() {
-  std::vector<Poller::Key> silent;
-  for (const auto& [id, talk] : guests_) {
-    if (talk.deadline.has_passed()) silent.push_back(id);
-  }
-  for (const Poller::Key id : silent) refuse(id, "it says nothing");
+  if (entrance_ && entrance_->is_busy()) open_for_callers();
   std::vector<int> unanswered;
   for (const auto& [peer, call] : calls_) {
     if (call.talk.deadline.has_passed()) unanswered.push_back(peer);
@@ -105,11 +103,10 @@ std::string Greeter::why_not(const Hello& hello, Hello::Kind least, Hello::Kind 
   return hello.kind < least || hello.kind > most ? "it says the wrong thing" : "";
 }
 
-void Greeter::hand_over(int peer, Talk talk, bool can_pull) {
-  poller_.remove(talk.fd.get());
-  set_stream_options(talk.fd.get(), options_.silence_seconds);
-  set_buffer_sizes(talk.fd.get(), options_.send_buffer_bytes, options_.receive_buffer_bytes);
-  owner_.take_connection(peer, std::move(talk.fd), can_pull);
+void Greeter::hand_over(int peer, Fd fd, bool can_pull) {
+  set_stream_options(fd.get(), options_.silence_seconds);
+  set_buffer_sizes(fd.get(), options_.send_buffer_bytes, options_.receive_buffer_bytes);
+  owner_.take_connection(peer, std::move(fd), can_pull);
 }
 
 // ---------------------------------------------------------------- calling
@@ -165,8 +162,17 @@ void Greeter::continue_call(int peer) {
   switch (hear(call.talk)) {
     case Heard::part: return;
     case Heard::whole: return take_answer(peer);
-    case Heard::nothing: return give_up_address(peer, "it hung up");
+    case Heard::nothing: return call_again(peer);
   }
+}
+
+void Greeter::call_again(int peer) {
+  Call& call = calls_.at(peer);
+  if (call.hang_ups++ == kMostHangUps) return give_up_address(peer, "it hung up");
+  poller_.remove(call.talk.fd.get());
+  call.talk.fd.close();
+  call.next_address -= 1;
+  try_next_address(peer);
 }
 
 void Greeter::take_answer(int peer) {
@@ -176,71 +182,41 @@ void Greeter::take_answer(int peer) {
   if (hello == nullptr) return give_up_address(peer, std::get<std::string>(answer));
   const std::string wrong = why_not(*hello, Hello::Kind::welcome, Hello::Kind::later, peer);
   if (!wrong.empty()) return give_up_address(peer, wrong);
-  Talk talk = std::move(call.talk);
+  Fd fd = std::move(call.talk.fd);
   calls_.erase(peer);
-  if (hello->kind == Hello::Kind::later) {
-    poller_.remove(talk.fd.get());  // the peer's own call is on its way, or here already
-    return;
-  }
-  hand_over(peer, std::move(talk), hello->can_pull);
+  poller_.remove(fd.get());
+  if (hello->kind == Hello::Kind::later) return;  // the peer's own call is on its way, or here already
+  hand_over(peer, std::move(fd), hello->can_pull);
 }
 
 // ---------------------------------------------------------------- being called
 
-void Greeter::let_in() {
-  constexpr int kMostAtOnce = 64;
-  for (int i = 0; i < kMostAtOnce; ++i) {
-    Fd fd = accept_from(listener_.get());
-    if (!fd) return;
-    if (guests_.size() == kMostGuests) refuse(guests_.begin()->first, "too many connect at once");
-    const Poller::Key id = kGuestKey + next_guest_++;
-    poller_.add(fd.get(), id, EPOLLIN);
-    guests_.emplace(id, Talk{std::move(fd), Deadline(kSecondsPerGuest)});
-  }
+void Greeter::open_for_callers() {
+  for (Entrance::Arrival& arrival : entrance_->look()) answer(std::move(arrival));
 }
 
-void Greeter::refuse(Poller::Key id, const std::string& reason) {
-  const Talk talk = std::move(guests_.extract(id).mapped());
-  poller_.remove(talk.fd.get());
-  if (options_.on_refusal) options_.on_refusal(address_of_other_end(talk.fd.get()).text(), reason);
-}
-
-void Greeter::continue_guest(Poller::Key id) {
-  const auto guest = guests_.find(id);
-  if (guest == guests_.end()) return;
-  switch (hear(guest->second)) {
-    case Heard::part: return;
-    case Heard::whole: return answer_guest(id);
-    case Heard::nothing: return refuse(id, "it hung up before it said who it is");
-  }
-}
-
-void Greeter::answer_guest(Poller::Key id) {
-  const auto said = decode_hello(guests_.at(id).bytes);
+void Greeter::answer(Entrance::Arrival arrival) {
+  const auto words = std::as_bytes(std::span(arrival.said)).first<kHelloBytes>();
+  const auto said = decode_hello(words);
   const Hello* const hello = std::get_if<Hello>(&said);
-  if (hello == nullptr) return refuse(id, std::get<std::string>(said));
+  if (hello == nullptr) return entrance_->count_refusal(arrival.address, std::get<std::string>(said));
   const int peer = hello->from;
   const bool is_rank = peer >= 0 && peer < static_cast<int>(job_.cards.size()) && peer != job_.rank;
   const std::string wrong = is_rank ? why_not(*hello, Hello::Kind::call, Hello::Kind::call, peer) : "it is no rank";
-  if (!wrong.empty()) return refuse(id, wrong);
+  if (!wrong.empty()) return entrance_->count_refusal(arrival.address, wrong);
 
-  Talk talk = std::move(guests_.extract(id).mapped());
   const auto own_call = calls_.find(peer);
   const bool prefers_own = own_call != calls_.end() && job_.rank < peer;
   if (owner_.is_connected(peer) || prefers_own) {
-    say(talk.fd.get(), hello_for(peer, Hello::Kind::later));
-    poller_.remove(talk.fd.get());
+    say(arrival.fd.get(), hello_for(peer, Hello::Kind::later));
     return;
   }
   if (own_call != calls_.end()) {
     poller_.remove(own_call->second.talk.fd.get());
     calls_.erase(own_call);
   }
-  if (!say(talk.fd.get(), hello_for(peer, Hello::Kind::welcome))) {
-    poller_.remove(talk.fd.get());
-    return;
-  }
-  hand_over(peer, std::move(talk), hello->can_pull);
+  if (!say(arrival.fd.get(), hello_for(peer, Hello::Kind::welcome))) return;
+  hand_over(peer, std::move(arrival.fd), hello->can_pull);
 }
 
 }  // namespace tulle

@@ -3,17 +3,18 @@
 // How it works: the caller connects and sends a Hello with the token of the rank that it calls; the other answers with
 // a Hello that has the caller's. Tokens are known from the rendezvous alone. Nothing else is sent before the answer, so
 // a connection can be dropped without loss until then. Two ranks may call each other at once: the call of the lower
-// rank is kept, and the higher one is told *later*.
+// rank is kept, and the higher one is told *later*. The listening socket is an entrance.
 #pragma once
 
 #include <array>
-#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "comm/tcp/card.hpp"
 #include "comm/tcp/clock.hpp"
+#include "comm/tcp/entrance.hpp"
 #include "comm/tcp/hello.hpp"
 #include "comm/tcp/poller.hpp"
 
@@ -50,17 +51,19 @@ class Greeter {
 
   /// Begins to connect to a peer, unless that is under way.
   void call(int peer);
-  bool is_busy() const { return !calls_.empty() || !guests_.empty(); }
+  bool is_busy() const { return !calls_.empty() || (entrance_ && entrance_->is_busy()); }
   /// What happened to one of the greeter's sockets.
   void handle(Poller::Key key);
   /// Gives up on who does not answer. Call it now and then while is_busy().
   void check_times();
+  /// Strangers at the door, for the end of a message; see Entrance.
+  std::string refusals() const { return entrance_ ? entrance_->refusals() : ""; }
 
   /// Closes everything, in a forked child.
   void forget() noexcept;
 
  private:
-  // A connection before it is one: up to a whole Hello has been received.
+  // A call before it is a connection: up to a whole Hello has been received.
   struct Talk {
     Fd fd;
     Deadline deadline;
@@ -71,6 +74,7 @@ class Greeter {
     std::vector<SocketAddress> addresses;
     std::size_t next_address = 0;
     std::string failures = {};
+    int hang_ups = 0;
     bool is_connected = false;
     Talk talk = {Fd(), Deadline(0)};
   };
@@ -83,23 +87,20 @@ class Greeter {
 
   void try_next_address(int peer);
   void give_up_address(int peer, const std::string& reason);
+  void call_again(int peer);
   void continue_call(int peer);
   void take_answer(int peer);
 
-  void let_in();
-  void continue_guest(Poller::Key id);
-  void answer_guest(Poller::Key id);
-  void refuse(Poller::Key id, const std::string& reason);
-  void hand_over(int peer, Talk talk, bool can_pull);
+  void open_for_callers();
+  void answer(Entrance::Arrival arrival);
+  void hand_over(int peer, Fd fd, bool can_pull);
 
   Job job_;
   Poller& poller_;
   const TcpOptions& options_;
   GreeterOwner& owner_;
-  Fd listener_;
+  std::optional<Entrance> entrance_;
   std::map<int, Call> calls_;
-  std::map<Poller::Key, Talk> guests_;
-  Poller::Key next_guest_ = 0;
 };
 
 }  // namespace tulle

@@ -33,6 +33,11 @@ std::array<std::byte, kHelloBytes> encode_hello(const Hello& hello) {
   return bytes;
 }
 
+bool may_begin_hello(std::string_view said) {
+  const std::string_view magic(reinterpret_cast<const char*>(&kMagic), sizeof kMagic);
+  return said.substr(0, magic.size()) == magic.substr(0, said.size());
+}
+
 std::variant<Hello, std::string> decode_hello(std::span<const std::byte, kHelloBytes> bytes) {
   if (load_at<std::uint64_t>(bytes, kMagicAt) != kMagic) return "it does not speak Tulle";
   if (const auto version = load_at<std::uint32_t>(bytes, kVersionAt); version != kTcpVersion) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <variant>
 
 #include "comm/tcp/token.hpp"
@@ -27,6 +28,8 @@ struct Hello {
 };
 
 std::array<std::byte, kHelloBytes> encode_hello(const Hello& hello);
+/// False where no hello begins with `said`, which may be a part of one.
+bool may_begin_hello(std::string_view said);
 /// The hello, or why the bytes are none.
 std::variant<Hello, std::string> decode_hello(std::span<const std::byte, kHelloBytes> bytes);
 

@@ -76,10 +76,10 @@ int shared_bits(const SocketAddress& a, const SocketAddress& b) {
 
 }  // namespace
 
-Offer offer_addresses(const std::string& interface, const std::string& meeting_host) {
+Offer offer_addresses(const std::string& interface, const std::string& meeting_host, const Deadline& deadline) {
   if (!interface.empty()) return offer_interface(interface);
   if (meeting_host.empty()) return offer_all();
-  const SocketAddress target = SocketAddress::resolve(meeting_host, 0).front();
+  const SocketAddress target = SocketAddress::resolve(meeting_host, 0, deadline).front();
   const auto numbers = SocketAddress::from_numbers(meeting_host, 0);
   // Many hosts resolve their own name to a loopback address, where other hosts would find themselves.
   const bool is_name_of_this_host = target.is_loopback() && !numbers && meeting_host != "localhost";

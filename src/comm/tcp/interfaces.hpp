@@ -14,8 +14,10 @@ struct Offer {
 };
 
 /// `interface` is a name, an address, or empty: then the route to `meeting_host` decides, and where that is empty, or a
-/// name for this host alone, all addresses are offered. Throws bad_input naming an interface that there is not.
-Offer offer_addresses(const std::string& interface, const std::string& meeting_host);
+/// name for this host alone, all addresses are offered. A `meeting_host` that cannot be resolved is asked for again
+/// until the deadline. Throws deadline naming it, bad_input naming an interface that there is not.
+Offer offer_addresses(const std::string& interface, const std::string& meeting_host,
+                      const Deadline& deadline = Deadline(0));
 
 /// The addresses of `theirs` in the order in which to try them: on the same host its loopback first, else those that
 /// share the most leading bits with one of `mine`, without loopbacks.

@@ -16,8 +16,9 @@ std::string name_ranks(const std::vector<int>& ranks) {
   return (ranks.size() == 1 ? "rank " : "ranks ") + names;
 }
 
-Error missing_ranks_error(const std::vector<int>& ranks, const std::string& verb, double seconds) {
-  return Error(ErrorKind::deadline, fmt::format("{} did not {} within {} s", name_ranks(ranks), verb, seconds))
+Error missing_ranks_error(const std::vector<int>& ranks, const std::string& verb, double seconds,
+                          const std::string& known) {
+  return Error(ErrorKind::deadline, fmt::format("{} did not {} within {} s{}", name_ranks(ranks), verb, seconds, known))
       .with_peer(ranks.front());
 }
 

@@ -8,9 +8,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <system_error>
+#include <thread>
 
 #include "tulle/base/error.hpp"
 
@@ -64,6 +66,19 @@ std::vector<SocketAddress> SocketAddress::resolve(const std::string& host, std::
     addresses.back().set_port(port);
   }
   return addresses;
+}
+
+std::vector<SocketAddress> SocketAddress::resolve(const std::string& host, std::uint16_t port,
+                                                  const Deadline& deadline) {
+  constexpr std::chrono::milliseconds kBetweenTries(100);
+  for (;; std::this_thread::sleep_for(kBetweenTries)) {
+    try {
+      return resolve(host, port);
+    } catch (const Error& error) {
+      if (!deadline.has_passed()) continue;
+      throw Error(ErrorKind::deadline, fmt::format("{}, and did not appear until the deadline", error.what()));
+    }
+  }
 }
 
 socklen_t SocketAddress::length() const { return family() == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6); }
@@ -141,10 +156,24 @@ Fd new_socket(int family) {
 
 }  // namespace
 
-SocketAddress address_to_listen_at(const std::string& host) {
-  const auto address = SocketAddress::from_numbers(host, 0);
-  const bool is_local = host == "localhost" || (address && address->is_loopback());
-  return is_local ? SocketAddress::resolve(host, 0).front() : SocketAddress::any();
+namespace {
+
+bool is_of_this_host(const SocketAddress& address) {
+  const Fd fd(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+  return fd && ::bind(fd.get(), address.get(), address.length()) == 0;
+}
+
+}  // namespace
+
+std::vector<SocketAddress> addresses_to_listen_at(const std::string& host) {
+  if (host.empty()) return {SocketAddress::any()};
+  const bool is_name = host != "localhost" && !SocketAddress::from_numbers(host, 0);
+  std::vector<SocketAddress> own;
+  for (const SocketAddress& address : SocketAddress::resolve(host, 0)) {
+    if (is_name && address.is_loopback()) return {SocketAddress::any()};
+    if (is_of_this_host(address)) own.push_back(address);
+  }
+  return own.empty() ? std::vector<SocketAddress>{SocketAddress::any()} : own;
 }
 
 Fd listen_at(SocketAddress address, PortRange ports) {

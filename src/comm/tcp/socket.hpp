@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "comm/tcp/clock.hpp"
 #include "comm/tcp/fd.hpp"
 
 namespace tulle {
@@ -31,6 +32,9 @@ class SocketAddress {
   static std::optional<SocketAddress> from_numbers(const std::string& host, std::uint16_t port);
   /// What a name or an address stands for. Throws bad_input naming it.
   static std::vector<SocketAddress> resolve(const std::string& host, std::uint16_t port);
+  /// The same, asked again until the deadline: names of hosts that have just started may take a while to appear.
+  /// Throws deadline.
+  static std::vector<SocketAddress> resolve(const std::string& host, std::uint16_t port, const Deadline& deadline);
 
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage_); }
   socklen_t length() const;
@@ -54,14 +58,15 @@ struct PortRange {
 /// "20000-20099" or "20000". Throws bad_input naming `source`, which is where the text comes from.
 PortRange parse_port_range(std::string_view text, std::string_view source);
 
-/// Where whoever is known to others as `host` listens: on all addresses, because a name may stand for one that only
-/// this host uses, unless the loopback is meant. Port 0.
-SocketAddress address_to_listen_at(const std::string& host);
+/// Where a process that others know as `host` listens: at its addresses, if they are of this host. A name that stands
+/// for the loopback here stands for something else elsewhere, and an address may be another host's that passes
+/// connections on: then, and for no host, on all addresses. Port 0. Throws bad_input where `host` cannot be resolved.
+std::vector<SocketAddress> addresses_to_listen_at(const std::string& host);
 /// Listens on the first free port of the range. Throws system.
 Fd listen_at(SocketAddress address, PortRange ports);
 /// Begins to connect; what comes of it is seen when the socket becomes writable. Throws system.
 Fd begin_connect(const SocketAddress& address);
-/// The next connection that waits; nothing where there is none.
+/// The next connection that waits; nothing, and errno, where there is none or no descriptor for it.
 Fd accept_from(int listener);
 /// 0, or the error that the socket came to.
 int pending_error(int fd);

@@ -52,7 +52,6 @@ TcpTransport::TcpTransport(Rendezvous& rendezvous, const TcpOptions& options)
     : options_(validated(options)),
       has_checksums_(has_checksums(options)),
       token_(random_token()),
-      rank_(rendezvous.rank()),
       settings_{{options.detach_bytes, options.pull_bytes},
                 options.most_message_bytes != 0 ? options.most_message_bytes : machine_memory_bytes()},
       fork_watch_(*this) {
@@ -64,7 +63,7 @@ TcpTransport::TcpTransport(Rendezvous& rendezvous, const TcpOptions& options)
     greeter_.emplace(std::move(job), poller_, options_, static_cast<GreeterOwner&>(*this));
     if (size() > 1) greeter_->open_door(std::move(listener_));
   }
-  if (size() <= options_.lazy_above) connect_all();
+  if (size() <= options_.lazy_above) connect_all(rendezvous);
 }
 
 Greeter::Job TcpTransport::meet(Rendezvous& rendezvous) {
@@ -76,14 +75,17 @@ Greeter::Job TcpTransport::meet(Rendezvous& rendezvous) {
             .token = token_,
             .probe = {getpid(), reinterpret_cast<std::uintptr_t>(token_.data())}};
   if (rendezvous.size() > 1) {
-    const Offer offer = offer_addresses(or_variable(options_.interface, "TULLE_INTERFACE"), rendezvous.meeting_host());
+    const Offer offer = offer_addresses(or_variable(options_.interface, "TULLE_INTERFACE"), rendezvous.meeting_host(),
+                                        Deadline(options_.deadline_seconds));
     const std::string ports = or_variable(options_.ports, "TULLE_PORTS");
     listener_ = listen_at(offer.listen, ports.empty() ? PortRange() : parse_port_range(ports, "TULLE_PORTS"));
     card.addresses = offer.addresses;
     const std::uint16_t port = address_of_this_end(listener_.get()).port();
     for (SocketAddress& address : card.addresses) address.set_port(port);
   }
-  Greeter::Job job{.rank = rank_, .cards = decode_cards(rendezvous.allgather(encode_card(card)), rank_)};
+  const std::vector<std::string> cards = rendezvous.allgather(encode_card(card));
+  rank_ = rendezvous.rank();  // which a newcomer learns by the rendezvous
+  Greeter::Job job{.rank = rank_, .cards = decode_cards(cards, rank_)};
   for (const Card& theirs : job.cards) {
     const bool may_try = options_.host_reads == HostReads::where_allowed && theirs.host == card.host;
     job.can_pull.push_back(may_try && can_read(theirs.probe, theirs.token));
@@ -94,13 +96,14 @@ Greeter::Job TcpTransport::meet(Rendezvous& rendezvous) {
 // ---------------------------------------------------------------- connecting
 
 // Each rank calls the lower ones and is called by the higher ones.
-void TcpTransport::connect_all() {
+void TcpTransport::connect_all(const Rendezvous& rendezvous) {
   for (int peer = 0; peer < rank_; ++peer) greeter_->call(peer);
   const Deadline deadline(options_.deadline_seconds);
   for (std::vector<int> missing = unconnected_ranks(); !missing.empty(); missing = unconnected_ranks()) {
     if (deadline.has_passed()) {
-      throw missing_ranks_error(missing, "connect", options_.deadline_seconds).at_rank(rank_);
+      throw missing_ranks_error(missing, "connect", options_.deadline_seconds, greeter_->refusals()).at_rank(rank_);
     }
+    rendezvous.require_all_there();
     epoll_event event;
     poller_.look({&event, 1}, deadline.milliseconds_left(100));
     const std::lock_guard lock(mutex_);

@@ -102,7 +102,7 @@ class TcpTransport final : public Transport, private InboxOwner, private Greeter
 
   // Connecting.
   Greeter::Job meet(Rendezvous& rendezvous);
-  void connect_all();
+  void connect_all(const Rendezvous& rendezvous);
   Error failure_while_connecting() const;
   std::vector<int> unconnected_ranks() const;
 

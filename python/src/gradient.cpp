@@ -476,6 +476,8 @@ void bind_gradient(py::module_& module) {
       .def("wants_weights",
            [](Synchronizer& s) { return s.with([](gradient::Synchronizer& made) { return made.wants_weights(); }); })
       .def("compare_weights", &compare_weights)
+      .def("end_channel",
+           [](Synchronizer& s) { return s.with([](gradient::Synchronizer& made) { return made.end_channel(); }); })
       .def("steps", [](Synchronizer& s) { return s.with([](gradient::Synchronizer& made) { return made.steps(); }); })
       .def("recipe",
            [](Synchronizer& s) {

@@ -159,7 +159,10 @@ def test_states_and_files_go_on_also_on_another_number_of_ranks(tmp_path):
         return synchronizer.residual("w"), synchronizer.save_state()
 
     def load(comm, states):
-        by_file, by_state = (tulle.Synchronizer({"w": SIZE}, "topk:1%|aggregate:sum", comm=comm) for _ in range(2))
+        by_file, by_state = (
+            tulle.Synchronizer({"w": SIZE}, "topk:1%|aggregate:sum", comm=comm, first_channel=channel)
+            for channel in (1, 100)
+        )
         by_file.load_checkpoint(tmp_path / "state")
         by_state.load_state(states)
         assert np.array_equal(by_file.residual("w"), by_state.residual("w")) and by_file.steps == 1

@@ -67,7 +67,7 @@ class SynchronizerOptions(TypedDict, total=False):
     weights_check_every: int  #: so many steps compare_weights() is due, from the first on; 0: never
     residual_norms: bool  #: stats have the norm of what stayed
     deadline: float  #: seconds of an exchange; the communicator's default where not given
-    first_channel: int  #: of the communicator: one for each parameter from here on
+    first_channel: int  #: of the communicator: those up to end_channel are taken; a second one begins there
     undo: bool  #: keeps what was there before each of the last two steps, for run_elastic()
 
 
@@ -137,6 +137,20 @@ class Synchronizer:
     def recipe(self) -> str:
         """The recipe as text."""
         return self._core.recipe()
+
+    @property
+    def end_channel(self) -> int:
+        """The first channel of the communicator after its own: ``first_channel`` of another one beside it.
+
+        >>> import tulle
+        >>> def function(comm):
+        ...     first = tulle.Synchronizer({"w": 4}, comm=comm)
+        ...     second = tulle.Synchronizer({"w": 4}, comm=comm, first_channel=first.end_channel)
+        ...     return first.end_channel, second.end_channel
+        >>> tulle.threads(1, function)[0]
+        (5, 9)
+        """
+        return self._core.end_channel()
 
     @property
     def steps(self) -> int:
@@ -360,7 +374,10 @@ class Synchronizer:
 
         >>> import numpy as np, tulle
         >>> def function(comm):
-        ...     first, second = (tulle.Synchronizer({"w": 4}, "topk:25%,dense_below=0", comm=comm) for _ in range(2))
+        ...     first, second = (
+        ...         tulle.Synchronizer({"w": 4}, "topk:25%,dense_below=0", comm=comm, first_channel=channel)
+        ...         for channel in (1, 100)
+        ...     )
         ...     first.step({"w": np.array([1, 2, 3, 4], np.float32)})
         ...     second.load_state([first.save_state()])
         ...     return second.residual("w")

@@ -97,6 +97,24 @@ PoolMap<ContextId, std::weak_ptr<Context>> ContextTable::take_all() noexcept {
   return std::move(contexts_);
 }
 
+std::optional<ChannelRange> ContextTable::take_channels(ContextId id, ChannelRange range) {
+  const std::lock_guard lock(mutex_);
+  std::vector<ChannelRange>& taken = taken_[id];
+  const auto overlaps = [&](const ChannelRange& other) { return other.first < range.end && range.first < other.end; };
+  const auto found = std::ranges::find_if(taken, overlaps);
+  if (found != taken.end()) return *found;
+  taken.push_back(std::move(range));
+  return std::nullopt;
+}
+
+void ContextTable::free_channels(ContextId id, std::uint32_t first) {
+  const std::lock_guard lock(mutex_);
+  const auto place = taken_.find(id);
+  if (place == taken_.end()) return;
+  std::erase_if(place->second, [&](const ChannelRange& range) { return range.first == first; });
+  if (place->second.empty()) taken_.erase(place);
+}
+
 // Where there is no memory the slot is lost, and what arrives for it late is kept.
 //
 // A slot whose generations are used up is not used again. Would they begin anew, a member that had one of the first

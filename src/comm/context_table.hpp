@@ -3,12 +3,20 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "comm/alarms.hpp"
 #include "tulle/comm/context.hpp"
 
 namespace tulle {
+
+/// Channels of a context that somebody has to itself.
+struct ChannelRange {
+  std::uint32_t first = 0, end = 0;
+  std::string owner;
+};
 
 /// Thread-safe. A context leaves the table when the last handle of it goes.
 class ContextTable : public std::enable_shared_from_this<ContextTable> {
@@ -29,6 +37,11 @@ class ContextTable : public std::enable_shared_from_this<ContextTable> {
   PoolMap<ContextId, std::weak_ptr<Context>> take_all() noexcept;
   /// Called by a context that ends.
   void remove(ContextId id) noexcept;
+
+  /// Nothing, and the range is taken; or the range that overlaps it, and nothing has changed.
+  std::optional<ChannelRange> take_channels(ContextId id, ChannelRange range);
+  /// Those that were taken from `first` on.
+  void free_channels(ContextId id, std::uint32_t first);
 
   /// Of the ports of all contexts; not guarded by this table but by the engine's lock.
   Alarms alarms;
@@ -55,6 +68,7 @@ class ContextTable : public std::enable_shared_from_this<ContextTable> {
   std::uint32_t next_slot_ = 1;  // slot 0 of rank 0 is the context of all ranks
   std::vector<ContextId> free_;  // of this rank's, with the generation that is next
   PoolMap<ContextId, std::weak_ptr<Context>> contexts_;
+  PoolMap<ContextId, std::vector<ChannelRange>> taken_;
   std::unordered_map<Slot, std::uint16_t, HashSlot> gone_;  // the youngest generation that was here
 };
 

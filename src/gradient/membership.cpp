@@ -122,10 +122,14 @@ void Synchronizer::move_to(Communicator communicator, std::uint64_t completed_st
 
 Task<> Synchronizer::await_move_to(Communicator communicator, std::uint64_t completed_steps) {
   state_->require_kept(completed_steps);
+  TakenChannels taken;
+  const bool is_elsewhere = communicator.context() != state_->communicator.context();
+  if (is_elsewhere) taken = state_->take_channels(communicator);
   Task<> abandoning = state_->abandon();
   co_await abandoning;
   state_->roll_back(completed_steps);
   state_->move_to(std::move(communicator));
+  if (is_elsewhere) state_->taken_channels = std::move(taken);
 }
 
 // ---------------------------------------------------------------- newcomers

@@ -74,6 +74,12 @@ void Synchronizer::State::pack(std::span<Pipeline* const> members) {
   }
 }
 
+TakenChannels Synchronizer::State::take_channels(const Communicator& of) const {
+  const std::string first = parameters.empty() ? "" : fmt::format(", the first called {}", parameters.front().name);
+  const std::string owner = fmt::format("a synchronizer of {} parameters{}", parameters.size(), first);
+  return {of, common.options.first_channel, end_channel, owner};
+}
+
 Synchronizer::Synchronizer(std::unique_ptr<State> state) : state_(std::move(state)) {
   state_->is_begun.resize(state_->pipelines.size());
 }
@@ -99,7 +105,15 @@ Task<Synchronizer> Synchronizer::await_make(Communicator communicator, std::vect
     recipe.dense_below = boundaries.dense_below;
     recipe.search_from = boundaries.search_from;
   }
-  co_return Synchronizer(std::make_unique<State>(communicator, std::move(parameters), recipe, options));
+  // Another synchronizer may have ended on some ranks only, so that its channels are taken on the others.
+  std::unique_ptr<State> state;
+  const auto make_state = [&] {
+    state = std::make_unique<State>(communicator, std::move(parameters), recipe, options);
+  };
+  const std::exception_ptr failure = failure_of(make_state);
+  Request<void> agreed = ifail_together(communicator, failure);
+  co_await agreed;
+  co_return Synchronizer(std::move(state));
 }
 
 std::span<const Parameter> Synchronizer::parameters() const { return state_->parameters; }

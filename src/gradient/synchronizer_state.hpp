@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/taken_channels.hpp"
 #include "gradient/decisions.hpp"
 #include "gradient/pipeline.hpp"
 #include "gradient/report.hpp"
@@ -39,7 +40,11 @@ struct Synchronizer::State {
     const std::size_t number = parameters.size() + 1 + groups.size();
     end_channel = options.first_channel + static_cast<std::uint32_t>(number) + 2;  // the last one is for a StepLog
     decisions.emplace(common, communicator.channel(end_channel - 2), pipelines);
+    taken_channels = take_channels(communicator);
   }
+
+  /// Throws bad_input where another one has some of them.
+  TakenChannels take_channels(const Communicator& of) const;
 
   /// Packs what is small, in the order of registration. Depends on what ranks have agreed on alone.
   void fuse();
@@ -68,6 +73,7 @@ struct Synchronizer::State {
   std::vector<std::unique_ptr<Pipeline>> pipelines;
   std::optional<Decisions> decisions;  ///< set once the groups are known
   std::uint32_t end_channel = 0;
+  TakenChannels taken_channels;
   PoolVector<bool> is_begun;  ///< in this step: started or skipped
   PoolVector<float> wide;     ///< a 16-bit gradient as f32
   std::uint64_t steps = 0;

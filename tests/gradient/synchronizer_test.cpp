@@ -783,6 +783,69 @@ TEST(Registration, RefusesNamesThatAreNotUnique) {
   });
 }
 
+std::string refusal_of(Communicator& communicator, std::uint32_t first_channel) {
+  try {
+    (void)Synchronizer::make(communicator, {{"c", 4}, {"d", 4}}, parse_recipe("dense"),
+                             {.first_channel = first_channel});
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::bad_input);
+    return error.what();
+  }
+  return "";
+}
+
+// Two parameters, control, a group, decisions and a log.
+TEST(Channels, OfTwoSynchronizersAreRefusedWhereTheyOverlap) {
+  run_threads(2, [](Communicator& communicator) {
+    std::optional<Synchronizer> first = Synchronizer::make(communicator, {{"a", 4}, {"b", 4}}, parse_recipe("dense"));
+    ASSERT_EQ(first->end_channel(), 7u);
+    for (const std::uint32_t channel : {1u, 3u, 4u, 6u}) {
+      const std::string why = refusal_of(communicator, channel);
+      EXPECT_NE(why.find("overlap channels 1 to 6 of the same communicator, which a synchronizer of 2 parameters, the "
+                         "first called a has: begin at 7"),
+                std::string::npos)
+          << why;
+    }
+    EXPECT_EQ(refusal_of(communicator, 7), "");
+
+    // Both are in flight at once, and neither gets what is the other's.
+    Synchronizer second = Synchronizer::make(communicator, {{"a", 4}, {"b", 4}}, parse_recipe("dense"),
+                                             {.first_channel = first->end_channel()});
+    for (ParameterId id = 0; id < 2; ++id) {
+      first->start(id, std::span<const float>(Values(4, 1.0f)));
+      second.start(id, std::span<const float>(Values(4, 66.0f)));
+    }
+    first->end_step();
+    second.end_step();
+    EXPECT_EQ(Stream<float>(second.finish(0).stream).to_vector(), Values(4, 66.0f));
+    EXPECT_EQ(Stream<float>(first->finish(0).stream).to_vector(), Values(4, 1.0f));
+    (void)first->finish(1);
+    (void)second.finish(1);
+
+    // Rank 1 alone still has the first one: rank 0 is told.
+    if (communicator.rank() == 0) first.reset();
+    EXPECT_NE(refusal_of(communicator, 1).find("which a synchronizer of 2 parameters"), std::string::npos);
+    first.reset();
+    EXPECT_EQ(refusal_of(communicator, 1), "");
+  });
+}
+
+TEST(Channels, AreTakenOnTheCommunicatorThatASynchronizerMovesTo) {
+  run_threads(2, [](Communicator& communicator) {
+    Communicator other = communicator.split(0);
+    const std::vector<Parameter> parameters = {{"a", 4}};
+    Synchronizer first = Synchronizer::make(communicator, parameters, parse_recipe("dense"));
+    std::optional<Synchronizer> there = Synchronizer::make(other, parameters, parse_recipe("dense"));
+    EXPECT_THROW(first.move_to(other, 0), Error);
+    there.reset();
+    first.move_to(other, 0);
+    EXPECT_EQ(refusal_of(communicator, 1), "");
+    EXPECT_NE(refusal_of(other, 1), "");
+    first.move_to(other, 0);
+    EXPECT_NE(refusal_of(other, 1), "");
+  });
+}
+
 TEST(Misuse, IsToldAtOnce) {
   run_threads(1, [](Communicator& communicator) {
     Synchronizer synchronizer = Synchronizer::make(communicator, {{"w", 2}}, parse_recipe("dense"));

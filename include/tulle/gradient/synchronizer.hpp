@@ -68,8 +68,10 @@ enum class Boundaries : std::uint8_t {
 /// Equal on all ranks.
 struct SynchronizerOptions {
   NonFinitePolicy non_finite = NonFinitePolicy::error;
-  std::uint64_t seed = 0;           ///< of everything random
-  std::uint32_t first_channel = 1;  ///< of the communicator: those up to Synchronizer::end_channel() are taken
+  std::uint64_t seed = 0;  ///< of everything random
+  /// Of the communicator. Those up to Synchronizer::end_channel() are taken: one for each parameter and each group, and
+  /// three more. make() refuses them while another synchronizer has some of them.
+  std::uint32_t first_channel = 1;
   /// Parameters that have fewer values than this travel together, where they travel whole or as selections that are
   /// summed; 0: each by itself. A group is sent when all its members are there, so that end_step() comes before
   /// finish().
@@ -160,8 +162,9 @@ class Synchronizer {
  public:
   /// Registers parameters. Collective: ranks compare names, sizes, roles, recipe and options, and where they differ all
   /// throw mismatch naming the first parameter that does. Throws bad_input for a recipe that is not valid, for names
-  /// that are empty or not unique, and for numbers of parameters that the channels have no room for.
-  /// Memory: one f32 a value, and one more each for momentum and for the outer step's momentum.
+  /// that are empty or not unique, for numbers of parameters that the channels have no room for, and where a
+  /// synchronizer of the same communicator that is not gone has some of the channels on any rank. Memory: one f32 a
+  /// value, and one more each for momentum and for the outer step's momentum.
   static Synchronizer make(Communicator communicator, std::vector<Parameter> parameters, const Recipe& recipe,
                            const SynchronizerOptions& options = {});
   static Task<Synchronizer> await_make(Communicator communicator, std::vector<Parameter> parameters, Recipe recipe,
@@ -181,7 +184,8 @@ class Synchronizer {
   std::uint64_t completed_steps() const;
   /// Whether the options say `undo`.
   bool can_undo() const;
-  /// The first channel after its own, for whatever else uses the communicator.
+  /// The first channel after its own, for whatever else uses the communicator: `first_channel` of the next
+  /// synchronizer.
   std::uint32_t end_channel() const;
 
   /// Accumulates, selects and starts the exchange. The gradient may be overwritten when this returns. `weights` are for

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "select/column_bound.hpp"
 #include "select/kth_largest.hpp"
@@ -9,6 +10,8 @@
 #include "select/pack_selected.hpp"
 #include "stream/dispatch.hpp"
 #include "tulle/base/philox.hpp"
+#include "tulle/stream/op.hpp"
+#include "tulle/stream/reduction.hpp"
 
 namespace tulle {
 namespace {
@@ -75,6 +78,42 @@ void sample_into(PoolVector<BitsOf<C>>& keys, const DenseInput& input, const Can
   }
 }
 
+// Whether so many values have the key of this rank that to gather all of them takes longer than two passes.
+bool are_most_equal(const KeySample& sample, std::size_t rank) {
+  const std::size_t many = std::max(4 * rank, sample.size() / 16);
+  return many < sample.size() && sample.at_rank(rank) == sample.at_rank(many);
+}
+
+DenseInput part_of(const DenseInput& input, Range range) {
+  DenseInput part = input;
+  const std::uint64_t skipped = (range.begin - input.range.begin) * size_of(input.type);
+  part.range = range;
+  part.values += skipped;
+  if (part.residual != nullptr) part.residual += skipped;
+  return part;
+}
+
+// All values above `low`, and of those equal to it the first ones, so that there are at least spec.most.
+Candidates gather_some_ties(const DenseInput& unread, const CandidateSpec& spec, Key low) {
+  constexpr std::uint64_t kFirstPart = 1u << 16;
+  AnyStream above = gather(unread, {.side = spec.side, .low = low + 1, .expected = spec.k});
+  above = admit_non_finite(unread, std::move(above), spec.non_finite);
+  const std::uint64_t most = std::max(spec.most, spec.k);
+  if (above.nnz() >= spec.k) return {std::move(above), low + 1};
+  const DenseInput input = unread.accumulated();
+  Range part{input.range.begin, input.range.begin};
+  std::vector<AnyStream> parts;
+  std::uint64_t found = 0;
+  while (found < most && part.end < input.range.end) {
+    part = {part.end, std::min(part.end + std::max(kFirstPart, 2 * part.size()), input.range.end)};
+    parts.push_back(gather(part_of(input, part), {.side = spec.side, .low = low, .expected = part.size()}));
+    found += parts.back().nnz();
+  }
+  parts.push_back(slice(above, {part.end, input.range.end}));
+  AnyStream joined = concatenate(parts, Op::sum(), nullptr, LayoutChoice::sparse);
+  return {admit_non_finite(input, std::move(joined), spec.non_finite), low};
+}
+
 }  // namespace
 
 KeySample::KeySample(const DenseInput& input, const CandidateSpec& spec, std::uint64_t size) {
@@ -103,6 +142,7 @@ Candidates gather_candidates(const DenseInput& input, const CandidateSpec& spec)
   const KeySample sample(unread, spec, by_sample ? KeySample::default_size(count) : 0);
   for (std::size_t rank = by_sample ? safe_rank(sample.size(), count, spec.k) : 0;; rank *= 4) {
     const Guess guess = spec.k == 0 ? Guess{first_non_finite(input.type), 0} : guess_at(sample, rank, count);
+    if (by_sample && guess.low > 1 && are_most_equal(sample, rank)) return gather_some_ties(unread, spec, guess.low);
     AnyStream stream = gather(unread, {.side = spec.side, .low = guess.low, .expected = guess.expected});
     stream = admit_non_finite(input, std::move(stream), spec.non_finite);
     if (stream.nnz() >= spec.k || guess.low == 1) return {std::move(stream), guess.low};

@@ -3,7 +3,8 @@
 // How it works. A *sample* of the data, drawn by a counter-based generator, suggests a key that a little more than k
 // values reach; one pass gathers those that do. Where fewer than k did (one time in thousands, or where the data is
 // far from what the sample shows), the key is lowered and the pass repeated, at last with all non-zeros. So the sample
-// decides the cost and never the result.
+// decides the cost and never the result. Where most values are equal, which the sample shows, of those equal to the key
+// only the first are gathered: a second pass over what the first one left costs less than writing pairs of all.
 //
 // Who wants no more than the k largest has small inputs looked through twice, while they are in the cache: the first
 // pass finds a bound without a sample (column_bound.hpp). Who tells the bound, as RedSync's searches do by their
@@ -22,6 +23,7 @@ namespace tulle {
 struct CandidateSpec {
   Side side = Side::both;
   std::uint64_t k = 0;
+  std::uint64_t most = 0;  ///< the most that are taken; k where that is more
   NonFinite non_finite = NonFinite::error;
   std::uint64_t seed = 0;
   std::uint64_t step = 0;
@@ -49,7 +51,7 @@ class KeySample {
 
 struct Candidates {
   AnyStream stream;  ///< in the input's compute type
-  Key low = 1;       ///< all values with a key from here on, and no others
+  Key low = 1;       ///< no keys below it; all above it, and of those equal to it all or the first, `most` in all or more
 };
 
 /// At least the k largest keys, or all values with a key where there are fewer. Adds the addend; treats NaN and

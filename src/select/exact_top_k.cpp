@@ -5,8 +5,7 @@
 // selection among the candidates finds the k-th largest key; those above it, and the first of those equal to it, are
 // kept.
 //
-// Cost: one pass over the data, two where it stays in the cache, and about 2k pairs. Where most values are equal all of
-// them may be candidates: then as many pairs as values.
+// Cost: one pass over the data, two where it stays in the cache or most values are equal, and about 2k pairs.
 #include "select/pack_selected.hpp"
 #include "select/selectors.hpp"
 #include "select/split.hpp"

@@ -6,6 +6,8 @@
 
 #include "select/selectors.hpp"
 
+#include "base/did_you_mean.hpp"
+
 namespace tulle {
 namespace {
 
@@ -44,10 +46,10 @@ std::span<const Selector> selectors() { return kSelectors; }
 const Selector& selector_from(std::string_view name) {
   const auto* const found = std::ranges::find(kSelectors, name, &Selector::name);
   if (found != std::end(kSelectors)) return *found;
-  std::vector<std::string_view> names;
-  for (const Selector& row : kSelectors) names.push_back(row.name);
+  std::string names;
+  for (const Selector& row : kSelectors) names += fmt::format("{}{}", names.empty() ? "" : ", ", row.name);
   throw Error(ErrorKind::bad_input,
-              fmt::format("no selector is called '{}'; there are {}", name, fmt::join(names, ", ")));
+              fmt::format("no selector is called '{}'; there are {}{}", name, names, did_you_mean(name, names)));
 }
 
 }  // namespace tulle

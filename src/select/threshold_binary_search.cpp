@@ -44,7 +44,7 @@ class Search {
       return key_at(thresholds.from + ratio * (thresholds.to - thresholds.from));
     };
     Interval ratios{0, 1};
-    while (ratios.to - ratios.from > kEpsilon) {
+    while (ratios.to - ratios.from > kEpsilon && key_of_ratio(ratios.from) != key_of_ratio(ratios.to)) {
       const double ratio = ratios.from + (ratios.to - ratios.from) / 2;
       const Key key = key_of_ratio(ratio);
       const std::uint64_t count = passed(key);
@@ -62,7 +62,8 @@ class Search {
 }  // namespace
 
 Selection threshold_binary_search(const DenseInput& input, const SelectOptions& options) {
-  const CandidateSpec spec = candidates_of(input, options, side_of(options.sign));
+  CandidateSpec spec = candidates_of(input, options, side_of(options.sign));
+  spec.most = 2 * spec.k;
   const Candidates candidates = gather_candidates(input, spec);
   if (spec.k == 0 || candidates.stream.nnz() == 0) return taken(input, empty_like(candidates.stream), 0, 0);
   const double max = magnitude_of(input.type, kth_key(candidates.stream, spec.side, 1));

@@ -389,6 +389,41 @@ TEST(SampledTopK, SurvivesDataThatMisleadsTheSample) {
   EXPECT_EQ(residual, values);
 }
 
+// Values of which most are equal: constant, of two magnitudes or signs, and with a few that are larger or smaller.
+std::vector<std::vector<float>> values_that_are_mostly_equal(std::size_t count) {
+  const auto drawn = [&](auto value_of) {
+    const Philox random(7);
+    std::vector<float> values;
+    for (std::size_t i = 0; i < count; ++i) values.push_back(value_of(random.at(i) % 1000));
+    return values;
+  };
+  return {drawn([](auto) { return 0.5f; }), drawn([](auto draw) { return draw < 500 ? 1.0f : 2.0f; }),
+          drawn([](auto draw) { return draw < 500 ? -1.0f : 1.0f; }),
+          drawn([](auto draw) { return draw < 1 ? static_cast<float>(draw) + 3.0f : 1.0f; }),
+          drawn([](auto draw) { return draw < 500 ? 0.0f : 1.0f; })};
+}
+
+TEST(Ties, AreTakenFromTheFrontAndNotAllGathered) {
+  constexpr std::uint64_t kCount = 200'000, kWanted = 700;
+  for (const std::vector<float>& values : values_that_are_mostly_equal(kCount)) {
+    Model<float> model;
+    for (std::size_t i = 0; i < values.size(); ++i)
+      if (values[i] != 0) model[i] = values[i];
+    for (const Sign sign : {Sign::any, Sign::positive}) {
+      for (const std::string_view row : {"exact_top_k", "trimmed_top_k", "threshold_binary_search"}) {
+        const Selection selection = run(row, values, {.k = kWanted, .sign = sign});
+        const std::uint64_t count = row == "threshold_binary_search" ? selection.stream.nnz() : kWanted;
+        EXPECT_GE(selection.stream.nnz(), kWanted) << row;
+        EXPECT_LE(selection.stream.nnz(), 2 * kWanted) << row;
+        Model<float> wanted = model;
+        if (sign == Sign::positive) std::erase_if(wanted, [](const auto& pair) { return pair.second < 0; });
+        EXPECT_EQ(model_of<float>(selection.stream), reference_top_k(wanted, count)) << row;
+        EXPECT_LT(selection.passed, kCount / 2) << row;
+      }
+    }
+  }
+}
+
 TEST(SampledTopK, SelectsAgainWhereTooManyPass) {
   const std::vector<float> equal(400000, 1.0f);
   const Selection selection = run("sampled_top_k", equal, {.k = 4000});

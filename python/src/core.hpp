@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/did_you_mean.hpp"
 #include "memory.hpp"
 #include "tulle/stream/stream.hpp"
 
@@ -108,7 +109,10 @@ void apply(Options& options, const py::dict& arguments, const Setter<Options> (&
     for (const Setter<Options>& setter : setters) {
       if (setter.name == name) found = &setter;
     }
-    if (found == nullptr) throw py::type_error("there is no option '" + name + "'; there are " + names_of(setters));
+    if (found == nullptr) {
+      const std::string names = names_of(setters);
+      throw py::type_error("there is no option '" + name + "'; there are " + names + did_you_mean(name, names));
+    }
     try {
       found->set(options, value);
     } catch (const WrongValue& wrong) {

@@ -121,3 +121,25 @@ def test_simulations_are_checked_and_repeat():
     for wrong in (dict(ranks=0), dict(density=2.0), dict(calls=0), dict(dimension=0)):
         with pytest.raises(tulle.BadInputError):
             tulle.simulate(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("call", "guess"),
+    [
+        (lambda: tulle.recipe_fields("tokp:1%"), "topk"),
+        (lambda: tulle.recipe_fields("redsink"), "redsync"),
+        (lambda: tulle.recipe_fields("topk|densty:1%"), "density"),
+        (lambda: tulle.recipe_fields("topk|values:qsdg"), "qsgd"),
+        (lambda: tulle.recipe_fields({"selector": "exact_topk"}), "exact_top_k"),
+        (lambda: tulle.select(np.ones(4), "exact_tok_k", k=1), "exact_top_k"),
+        (lambda: tulle.select(np.ones(4), densty=0.1), "density"),
+        (lambda: tulle.encode(np.ones(4, np.float32), "int9"), "int8"),
+        (lambda: tulle.threads(1, lambda comm: tulle.allreduce(np.ones(4), comm=comm, algorithm="dense_rign")), "dense_ring"),
+        (lambda: tulle.threads(1, lambda comm: tulle.Synchronizer({"w": 4}, comm=comm, sead=1)), "seed"),
+        (lambda: tulle.simulate(network="gigee", ranks=2, dimension=10, density=0.1), "gige"),
+    ],
+)
+def test_misspelt_names_are_guessed(call, guess):
+    with pytest.raises((tulle.Error, TypeError, ValueError)) as caught:
+        call()
+    assert f"did you mean '{guess}'?" in str(caught.value), caught.value

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "base/did_you_mean.hpp"
 #include "tulle/base/error.hpp"
 
 namespace tulle {
@@ -22,7 +23,8 @@ ValueType value_type_from(std::string_view name) {
     if (to_string(type) == name) return type;
     allowed += (allowed.empty() ? "" : ", ") + std::string(to_string(type));
   }
-  throw Error(ErrorKind::bad_input, "no value type is called '" + std::string(name) + "'; there are " + allowed);
+  throw Error(ErrorKind::bad_input, "no value type is called '" + std::string(name) + "'; there are " + allowed +
+                                        did_you_mean(name, allowed));
 }
 
 }  // namespace tulle

@@ -5,6 +5,7 @@
 #include <limits>
 #include <string>
 
+#include "base/did_you_mean.hpp"
 #include "tulle/base/error.hpp"
 #include "tulle/codec/registry.hpp"
 
@@ -46,7 +47,7 @@ const ValueCodecRow& row_named(std::string_view name) {
     if (row.name == name) return row;
     names += fmt::format("{}{}", names.empty() ? "" : ", ", row.name);
   }
-  refuse(fmt::format("'{}' is no value coding; there are {}", name, names));
+  refuse(fmt::format("'{}' is no value coding; there are {}{}", name, names, did_you_mean(name, names)));
 }
 
 const ValueCodecRow& row_of(ValueCoding coding) {

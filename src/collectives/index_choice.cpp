@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/did_you_mean.hpp"
 #include "tulle/base/error.hpp"
 #include "tulle/codec/registry.hpp"
 #include "tulle/collectives/registry.hpp"
@@ -17,7 +18,8 @@ const IndexCodec& row_named(std::string_view name) {
     if (row.name == name) return row;
     allowed += fmt::format(", {}", row.name);
   }
-  throw Error(ErrorKind::bad_input, fmt::format("no index coding is called '{}'; there are {}", name, allowed));
+  throw Error(ErrorKind::bad_input, fmt::format("no index coding is called '{}'; there are {}{}", name, allowed,
+                                                did_you_mean(name, allowed)));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "base/did_you_mean.hpp"
 #include "collectives/algorithms.hpp"
 #include "tulle/base/error.hpp"
 
@@ -99,8 +100,8 @@ const Algorithm& find_algorithm(OperationKind kind, std::string_view name) {
   for (const Algorithm& algorithm : kRegistry) {
     if (algorithm.kind == kind) allowed += fmt::format(", {}", algorithm.name);
   }
-  throw Error(ErrorKind::bad_input,
-              fmt::format("no algorithm for {} is called '{}'; there are {}", to_string(kind), name, allowed));
+  throw Error(ErrorKind::bad_input, fmt::format("no algorithm for {} is called '{}'; there are {}{}", to_string(kind),
+                                                name, allowed, did_you_mean(name, allowed)));
 }
 
 std::uint8_t algorithm_number(const Algorithm& algorithm) {

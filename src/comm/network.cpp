@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "base/did_you_mean.hpp"
 #include "tulle/base/error.hpp"
 
 namespace tulle {
@@ -86,7 +87,8 @@ Network preset_network(std::string_view name) {
     network.between_nodes = preset.between_nodes;
     return network;
   }
-  throw Error(ErrorKind::bad_input, fmt::format("no network is called '{}'; there are {}", name, names));
+  throw Error(ErrorKind::bad_input,
+              fmt::format("no network is called '{}'; there are {}{}", name, names, did_you_mean(name, names)));
 }
 
 }  // namespace tulle

@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "base/did_you_mean.hpp"
 #include "tulle/base/error.hpp"
 #include "tulle/gradient/recipe.hpp"
 
@@ -164,7 +165,8 @@ const Preset& find_preset(std::string_view name) {
     if (preset.name == name) return preset;
     names += fmt::format("{}{}", names.empty() ? "" : ", ", preset.name);
   }
-  throw Error(ErrorKind::bad_input, fmt::format("no recipe is called '{}'; there are {}", name, names));
+  throw Error(ErrorKind::bad_input,
+              fmt::format("no recipe is called '{}'; there are {}{}", name, names, did_you_mean(name, names)));
 }
 
 }  // namespace tulle::gradient

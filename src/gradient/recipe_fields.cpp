@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/did_you_mean.hpp"
 #include "tulle/base/error.hpp"
 #include "tulle/codec/registry.hpp"
 #include "tulle/collectives/registry.hpp"
@@ -209,7 +210,8 @@ void set_field(Recipe& recipe, std::string_view name, std::string_view value) {
     if (field.name == name) return field.set(recipe, value);
     names += fmt::format("{}{}", names.empty() ? "" : ", ", field.name);
   }
-  throw Error(ErrorKind::bad_input, fmt::format("recipe: there is no '{}'; there are {}", name, names));
+  throw Error(ErrorKind::bad_input,
+              fmt::format("recipe: there is no '{}'; there are {}{}", name, names, did_you_mean(name, names)));
 }
 
 }  // namespace tulle::gradient

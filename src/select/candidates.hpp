@@ -51,7 +51,7 @@ class KeySample {
 
 struct Candidates {
   AnyStream stream;  ///< in the input's compute type
-  Key low = 1;       ///< no keys below it; all above it, and of those equal to it all or the first, `most` in all or more
+  Key low = 1;  ///< no keys below it; all above it, and of those equal to it all or the first, `most` in all or more
 };
 
 /// At least the k largest keys, or all values with a key where there are fewer. Adds the addend; treats NaN and

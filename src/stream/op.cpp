@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "base/did_you_mean.hpp"
 #include "tulle/base/error.hpp"
 
 namespace tulle {
@@ -83,7 +84,8 @@ Op op_from(std::string_view name) {
     }
     allowed += (allowed.empty() ? "" : ", ") + std::string(op.name);
   }
-  throw Error(ErrorKind::bad_input, "no operation is called '" + std::string(name) + "'; there are " + allowed);
+  throw Error(ErrorKind::bad_input,
+              "no operation is called '" + std::string(name) + "'; there are " + allowed + did_you_mean(name, allowed));
 }
 
 }  // namespace tulle

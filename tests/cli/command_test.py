@@ -102,6 +102,17 @@ class Command(ComparisonCase):
             self.assertEqual(refused.returncode, 2)
             self.assertIn(allowed, refused.stderr)
 
+    def test_a_misspelt_flag_or_command_is_guessed(self):
+        for words, guess in {
+            ("bnech",): "did you mean 'bench'?",
+            ("bench", "allreduce", "--densty=0.1"): "did you mean '--density'?",
+            ("bench", "allreduce", "--algorithm", "dense_rign"): "did you mean 'dense_ring'?",
+            ("train", "linaer"): "did you mean 'linear'?",
+        }.items():
+            refused = run(*words)
+            self.assertEqual(refused.returncode, 2)
+            self.assertIn(guess, refused.stderr)
+
     def test_threads_compare_all_rows(self):
         self.expect_comparison(bench("--transport", "threads", "--ranks", "3", "--density", "0.01", "0.2"), 2, ROWS)
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/did_you_mean.hpp"
 #include "cli/common/numbers.hpp"
 #include "collectives/index_choice.hpp"
 #include "tulle/base/error.hpp"
@@ -54,8 +55,9 @@ std::vector<std::string_view> resolve(const std::vector<std::string>& typed, con
     } else if (found != allowed.end()) {
       take(*found);
     } else {
-      reject("--algorithm", fmt::format("'{}' {}; allowed here are {}, {}", name, why_not(name, spec), kAll,
-                                        fmt::join(allowed, ", ")));
+      const std::string names = fmt::format("{}, {}", kAll, fmt::join(allowed, ", "));
+      reject("--algorithm", fmt::format("'{}' {}; allowed here are {}{}", name, why_not(name, spec), names,
+                                        did_you_mean(name, names)));
     }
   }
   return names;

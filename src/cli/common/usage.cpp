@@ -1,5 +1,7 @@
 #include "cli/common/usage.hpp"
 
+#include "base/did_you_mean.hpp"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -44,12 +46,15 @@ std::string reason(const CLI::App& app, const Typed& typed, const CLI::ParseErro
   std::erase(unknown, "--");  // which only says that no flags follow
   const std::vector<std::string> commands = commands_of(*typed.command);
   if (!unknown.empty() && unknown.front().starts_with('-')) {
-    return fmt::format("{} is not a flag of '{}'; there are {}", unknown.front(), typed.words,
-                       fmt::join(flags_of(*typed.command), ", "));
+    const std::string flags = fmt::format("{}", fmt::join(flags_of(*typed.command), ", "));
+    const std::string flag = unknown.front().substr(0, unknown.front().find('='));
+    return fmt::format("{} is not a flag of '{}'; there are {}{}", unknown.front(), typed.words, flags,
+                       did_you_mean(flag, flags));
   }
   if (!unknown.empty() && !commands.empty()) {
-    return fmt::format("'{}' is not a command of '{}'; there are {}", unknown.front(), typed.words,
-                       fmt::join(commands, ", "));
+    const std::string names = fmt::format("{}", fmt::join(commands, ", "));
+    return fmt::format("'{}' is not a command of '{}'; there are {}{}", unknown.front(), typed.words, names,
+                       did_you_mean(unknown.front(), names));
   }
   if (!unknown.empty()) return fmt::format("'{}' does not belong to any flag of '{}'", unknown.front(), typed.words);
   if (!commands.empty()) return fmt::format("'{}' needs a command: {}", typed.words, fmt::join(commands, ", "));

@@ -180,7 +180,11 @@ void fail_together(Communicator& communicator, const std::exception_ptr& error) 
 // messages of peers that are ahead would be taken for its own, and told as a mismatch instead of the error.
 void break_context(Engine& engine, const std::shared_ptr<Context>& context, const Error& error) noexcept try {
   Channel& channel = engine.channel_of(*context, kMostChannels - 1);
-  (void)engine.start(context, channel, {}, [&](Operation&) { return throw_error(error); });
+  const auto failing = engine.start(context, channel, {}, [&](Operation&) { return throw_error(error); });
+  // What this thread starts next must not leave before the others hear of the error: they would take it for another
+  // operation than theirs, and tell that instead. A coroutine of the engine cannot wait for the engine.
+  engine.require_outside_of_coroutines();
+  engine.wait(*failing);
 } catch (const Error&) {
 }
 

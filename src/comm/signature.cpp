@@ -65,8 +65,8 @@ std::string describe_parts(OperationKind kind, std::string_view dimension, Value
   }
   const bool has_payload = kind >= OperationKind::allreduce && kind <= OperationKind::broadcast;
   if (!has_payload) return std::string(to_string(kind));
-  return fmt::format("{} of {} {} by {} with {}", to_string(kind), dimension, to_string(type), name_of_op(op),
-                     algorithm);
+  return fmt::format("{} of {} {} by {}{}{}", to_string(kind), dimension, to_string(type), name_of_op(op),
+                     algorithm.empty() ? "" : " with ", algorithm);
 }
 
 }  // namespace
@@ -104,7 +104,7 @@ std::string CallSignature::describe() const {
 
 std::string CallSignature::describe(std::uint64_t other) const {
   const auto code = static_cast<std::uint8_t>(kAlgorithm.of(other));
-  const std::string_view name = name_of_algorithm != nullptr ? name_of_algorithm(code) : "unknown";
+  const std::string_view name = name_of_algorithm != nullptr ? name_of_algorithm(code) : "";  // this layer has no rows
   return describe_parts(static_cast<OperationKind>(kKind.of(other)), describe_dimension(kDimension.of(other)),
                         static_cast<ValueType>(kType.of(other)), kOp.of(other), name);
 }

@@ -126,6 +126,26 @@ TEST(Breaking, tells_its_reason_also_to_ranks_that_are_ahead) {
   }
 }
 
+// What a rank calls after it has given up must not be the first that the others hear of it: they are in another call.
+TEST(ControlPlane, what_breaks_is_told_before_anything_that_is_called_next) {
+  for (int turn = 0; turn < 100; ++turn) {
+    run_threads(2, [](Communicator& communicator) {
+      communicator.set_default_deadline(20);
+      communicator.start_progress_thread();
+      barrier(communicator);
+      if (communicator.rank() == 1) {
+        const double mine[] = {1};
+        const auto [kind, text] = error_of([&] { combine(communicator, mine); });
+        EXPECT_TRUE(kind == ErrorKind::peer_failed || kind == ErrorKind::broken) << text;  // told in the call or before
+        EXPECT_NE(text.find("no more data"), text.npos) << text;
+        return;
+      }
+      break_communicator(communicator, Error(ErrorKind::system, "no more data"));
+      EXPECT_EQ(error_of([&] { barrier(communicator); }).first, ErrorKind::broken);
+    });
+  }
+}
+
 TEST(Datagrams, arrive_at_the_port_of_their_number_also_before_it_opens) {
   run_threads(3, [](Communicator& communicator) {
     communicator.set_default_deadline(20);

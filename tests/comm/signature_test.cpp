@@ -22,6 +22,14 @@ TEST(CallSignature, describes_another_rank_from_its_fingerprint) {
   EXPECT_EQ(example().differences(theirs.fingerprint()), "kind, type, op, dimension");
 }
 
+// As of a split, which knows no rows, where the other rank reduces.
+TEST(CallSignature, describes_a_row_without_a_name_where_nobody_knows_it) {
+  CallSignature mine;
+  mine.kind = OperationKind::split;
+  EXPECT_EQ(mine.describe(), "split");
+  EXPECT_EQ(mine.describe(example().fingerprint()), "allreduce of 1000 f32 by sum");
+}
+
 TEST(CallSignature, has_another_fingerprint_whichever_field_differs) {
   const std::uint64_t mine = example().fingerprint();
   const auto differs = [&](auto change) {

@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/learning.hpp"
+#include "collectives/remembered.hpp"
 #include "core.hpp"
 #include "group.hpp"
 #include "tulle/collectives/collectives.hpp"
@@ -148,18 +148,15 @@ struct Started {
     options.call.awaited_at_once = named(pace, kPaces, "pace") == Pace::awaited;
   }
   // Calls that come one at a time teach auto, as blocking ones do.
-  AlgorithmState* history(const Shape& shape) const {
-    const bool teaches = options.call.awaited_at_once && kind == OperationKind::allreduce;
-    return teaches ? &history_of(communicator, shape) : nullptr;
-  }
+  bool is_remembered() const { return options.call.awaited_at_once && kind == OperationKind::allreduce; }
 };
 
 Call start_stream(Group& group, const py::str& kind, const AnyStream& stream, const py::str& pace,
                   const py::dict& arguments) {
   Started call(group, kind, pace, arguments);
   return {without_gil([&] {
-            return start_collective(call.kind, call.communicator, stream, call.options.call,
-                                    call.history(shape_of(stream)));
+            if (call.is_remembered()) return start_remembered(call.communicator, stream, call.options.call);
+            return start_collective(call.kind, call.communicator, stream, call.options.call);
           }),
           nullptr, nullptr};
 }
@@ -176,7 +173,8 @@ Call start_in_place(Group& group, const std::string& type, const py::object& arr
   std::shared_ptr<ArrayView> view = view_of(array, Access::write);
   const Accumulator vector = accumulator_of(*view, type);
   Request<Outcome> request = without_gil([&] {
-    return iallreduce_in_place(call.communicator, vector, call.options.call, call.history(shape_of(vector)));
+    if (call.is_remembered()) return start_remembered_in_place(call.communicator, vector, call.options.call);
+    return iallreduce_in_place(call.communicator, vector, call.options.call);
   });
   return {std::move(request), std::move(view), nullptr};
 }

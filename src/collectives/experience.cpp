@@ -122,6 +122,11 @@ std::uint8_t settled_on(const Experience& experience) {
   return has_proved ? row->number : 0;
 }
 
+double typical_seconds(const Experience& experience) {
+  const Experience::Row* const row = fastest(experience);
+  return row != nullptr ? typical_seconds(*row) : experience.last_expected_seconds;
+}
+
 void note_call(Experience& experience, const CallNote& call) {
   if (experience.last_row != 0 && call.last_call > 0 && experience.last_expected_seconds > 0) {
     Experience::Row& last = row_of(experience, experience.last_row);

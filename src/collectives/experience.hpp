@@ -36,6 +36,9 @@ struct CallNote {
 /// they differ by much.
 void note_call(Experience& experience, const CallNote& call);
 
+/// What a call of the fastest row takes, as far as is known; else what the last was thought to take, or 0.
+double typical_seconds(const Experience& experience);
+
 Ticks to_ticks(double seconds);
 
 }  // namespace tulle

@@ -9,6 +9,7 @@ namespace tulle {
 namespace {
 
 std::string_view name_of_algorithm(std::uint8_t number) {
+  if (number == 0) return kAuto;  // ranks that are to agree on a row
   return number >= 1 && number <= registry().size() ? registry()[number - 1].name : "unknown";
 }
 
@@ -55,6 +56,7 @@ CallSignature signature_of(OperationKind kind, const Shape& shape, const CallOpt
   signature.dimension = shape.dimension;
   signature.options_hash = hash_of(options, shape, context, nullptr);
   signature.name_of_algorithm = name_of_algorithm;
+  signature.algorithm_name = kAuto;
   return signature;
 }
 

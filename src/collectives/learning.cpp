@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <map>
 
 #include "collectives/experience.hpp"
 #include "stream/kernels.hpp"
@@ -22,6 +21,20 @@ double overlap_of(CostInput input, double nnz, double result_nnz) {
   input.overlap = 1;
   const double expected = input.union_of(input.ranks) - nnz;
   return expected > 0 ? std::clamp((result_nnz - nnz) / expected, 0.0, 2.0) : 1;
+}
+
+// What the caller says of the data, else what the state knows.
+CostInput with_data(CostInput input, const CallOptions& options, const AlgorithmState* state) {
+  input.nnz = kAssumedDensity * input.dimension;
+  const bool learned = state != nullptr && state->calls > 0 && !options.reproducible;
+  if (options.density) {
+    input.nnz = *options.density * input.dimension;
+  } else if (learned) {
+    input.nnz = state->nnz_per_rank;
+  }
+  if (learned) input.overlap = overlap_of(input, state->nnz_per_rank, state->result_nnz);
+  input.result_nnz = input.union_of(input.ranks);
+  return input;
 }
 
 bool asks_for_a_choice(const CallOptions& options) {
@@ -48,16 +61,7 @@ CostInput cost_input(const Communicator& communicator, const Shape& shape, const
     input.result_nnz = input.union_of(input.ranks);
     return input;
   }
-  input.nnz = kAssumedDensity * input.dimension;
-  const bool learned = state != nullptr && state->calls > 0 && !options.reproducible;
-  if (options.density) {
-    input.nnz = *options.density * input.dimension;
-  } else if (learned) {
-    input.nnz = state->nnz_per_rank;
-  }
-  if (learned) input.overlap = overlap_of(input, state->nnz_per_rank, state->result_nnz);
-  input.result_nnz = input.union_of(input.ranks);
-  return input;
+  return with_data(input, options, state);
 }
 
 namespace {
@@ -75,7 +79,7 @@ const Algorithm* forced_row(OperationKind kind, Takes takes) {
   }
 }
 
-const Algorithm& choose_by_cost(OperationKind kind, const Communicator& communicator, const Shape& shape,
+const Algorithm& choose_by_cost(OperationKind kind, const CostInput& base, const Shape& shape,
                                 const CallOptions& options, const AlgorithmState* state) {
   RowNeeds needs{.kind = kind, .takes = shape.takes, .coded_values = codes_values(options)};
   if (options.algorithm == kAutoSparse) needs.input = Layout::sparse;
@@ -86,7 +90,8 @@ const Algorithm& choose_by_cost(OperationKind kind, const Communicator& communic
     const Algorithm& row = registry()[settled - 1u];
     if (can_serve(row, needs)) return row;
   }
-  return choose(needs, cost_input(communicator, shape, options, state), learns ? state->experience : none);
+  const bool has_data = shape.takes == Takes::accumulator;  // k is an option
+  return choose(needs, has_data ? base : with_data(base, options, state), learns ? state->experience : none);
 }
 
 // How many values of a dense result are not the neutral element, by a sample: to look at all would take as long as a
@@ -125,21 +130,17 @@ CostInput seen_by(const AlgorithmState& state, const Lesson& lesson, const Outco
   return seen;
 }
 
-class History final : public ChannelMemory {
- public:
-  AlgorithmState& at(const Shape& shape) { return states_[{shape.dimension, shape.type}]; }
-
- private:
-  std::map<std::pair<std::uint64_t, ValueType>, AlgorithmState> states_;
-};
-
 }  // namespace
 
-ChosenRow choose_row(OperationKind kind, const Communicator& communicator, const Shape& shape,
-                     const CallOptions& options, const AlgorithmState* state) {
+bool is_left_to_auto(OperationKind kind, const Shape& shape, const CallOptions& options) {
+  return asks_for_a_choice(options) && forced_row(kind, shape.takes) == nullptr;
+}
+
+ChosenRow choose_row(OperationKind kind, const CostInput& base, const Shape& shape, const CallOptions& options,
+                     const AlgorithmState* state) {
   if (!asks_for_a_choice(options)) return {find_algorithm(kind, options.algorithm), false};
   if (const Algorithm* const forced = forced_row(kind, shape.takes)) return {*forced, false};
-  return {choose_by_cost(kind, communicator, shape, options, state), true};
+  return {choose_by_cost(kind, base, shape, options, state), true};
 }
 
 bool teaches(const Algorithm& algorithm, const AlgorithmState* state) {
@@ -164,12 +165,6 @@ void learn(AlgorithmState& state, const Lesson& lesson, const Outcome& outcome) 
                                .nnz = seen.nnz,
                                .is_chosen = lesson.by_auto});
   state.experience.last_seconds = lesson.seconds;
-}
-
-AlgorithmState& history_of(const Communicator& communicator, const Shape& shape) {
-  std::unique_ptr<ChannelMemory>& memory = communicator.memory();
-  if (!memory) memory = std::make_unique<History>();
-  return static_cast<History&>(*memory).at(shape);
 }
 
 }  // namespace tulle

@@ -14,9 +14,12 @@ struct ChosenRow {
   const Algorithm& row;
   bool by_auto;
 };
-/// The row that the options name, else the one of TULLE_ALGORITHM, else the one that auto chooses.
-ChosenRow choose_row(OperationKind kind, const Communicator& communicator, const Shape& shape,
-                     const CallOptions& options, const AlgorithmState* state);
+/// The row that the options name, else the one of TULLE_ALGORITHM, else the one that auto chooses. `base` is
+/// cost_input() without a state.
+ChosenRow choose_row(OperationKind kind, const CostInput& base, const Shape& shape, const CallOptions& options,
+                     const AlgorithmState* state);
+/// True where choose_row() asks auto.
+bool is_left_to_auto(OperationKind kind, const Shape& shape, const CallOptions& options);
 
 /// True where a call of the row with that state teaches auto something.
 bool teaches(const Algorithm& algorithm, const AlgorithmState* state);
@@ -31,8 +34,5 @@ struct Lesson {
   Ticks last_call;  ///< how long the call before took, on the slowest rank
 };
 void learn(AlgorithmState& state, const Lesson& lesson, const Outcome& outcome);
-
-/// What blocking calls on streams of this dimension and type have taught on this channel.
-AlgorithmState& history_of(const Communicator& communicator, const Shape& shape);
 
 }  // namespace tulle

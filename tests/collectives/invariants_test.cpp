@@ -101,6 +101,34 @@ TEST_P(EveryRow, knows_every_op) {
   }
 }
 
+// Whichever rank has it, and whether others hold a value there or none.
+TEST_P(EveryRow, keeps_nan_in_minima_and_maxima) {
+  if (row().kind == OperationKind::broadcast) return;  // which reduces nothing
+  for (const Op& op : {Op::min(), Op::max()}) {
+    auto inputs = make_inputs(ranks(), {.dimension = 300, .nnz = 60});
+    for (std::size_t rank = 0; rank < inputs.size(); ++rank) {
+      const std::uint32_t index[] = {static_cast<std::uint32_t>((17 * rank + 3) % 300)};
+      const float nan[] = {std::numeric_limits<float>::quiet_NaN()};
+      const auto sick =
+          Stream<float>::from_sorted(300, std::span<const std::uint32_t>(index), std::span<const float>(nan));
+      inputs[rank] = reduce(inputs[rank], sick, op);
+      if (rank % 2 == 1) inputs[rank] = to_dense(inputs[rank], op);
+    }
+    CallOptions with_op = options();
+    with_op.op = op;
+    const SimRun run = run_in_simulation(row().kind, inputs, with_op);
+    expect_no_errors(run.errors);
+    for (const Outcome& outcome : run.outcomes) {
+      const Range range = outcome.stream.range();
+      for (std::size_t rank = 0; rank < inputs.size(); ++rank) {
+        const std::uint64_t index = (17 * rank + 3) % 300;
+        if (outcome.stream.nnz() == 0 || index < range.begin || index >= range.end) continue;
+        EXPECT_TRUE(std::isnan(Stream<float>(outcome.stream).at(index, op))) << op.name() << " at " << index;
+      }
+    }
+  }
+}
+
 TEST_P(EveryRow, does_not_depend_on_timing) {
   const auto inputs = make_inputs(ranks(), {.dimension = 2000, .nnz = 150, .values = SyntheticValues::gaussian_like});
   const SimRun calm = run_in_simulation(row().kind, inputs, options());

@@ -2,6 +2,7 @@
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -234,6 +235,18 @@ class UnderMpirun(ComparisonCase):
             refused = bench(*flags, launcher=MPIRUN)
             self.assertEqual(refused.returncode, 2)
             self.assertEqual(refused.stderr.count(flags[0] + ":"), 1)
+
+    def test_the_launcher_of_another_mpi_is_refused_once(self):
+        is_open_mpi = "--oversubscribe" in MPIRUN
+        other = shutil.which("mpirun.mpich" if is_open_mpi else "mpirun.openmpi")
+        if not other:
+            self.skipTest("there is no other MPI")
+        flags = ["-n", "3"] if is_open_mpi else ["-n", "3", "--oversubscribe", "--allow-run-as-root"]
+        refused = bench(launcher=[other, *flags])
+        self.assertNotEqual(refused.returncode, 0)
+        self.assertEqual(refused.stderr.count("tulle: rank 0: MPI has 1 rank, and "), 1, refused.stderr)
+        self.assertIn("says that the launcher started 3: is it the launcher of another MPI?", refused.stderr)
+        self.assertNotIn("dense_ring", refused.stdout)
 
     def test_list_is_printed_once(self):
         self.assertEqual(run("list", launcher=MPIRUN).stdout, run("list").stdout)

@@ -4,6 +4,7 @@
 #include <mpi.h>
 
 #include <cstdint>
+#include <string>
 
 #include "tulle/comm/communicator.hpp"
 
@@ -22,8 +23,13 @@ struct MpiOptions {
 
 /// The ranks of `comm`, which is duplicated: messages of the caller's on it never meet Tulle's. Collective.
 /// Where TULLE_PROFILE is set for rank 0, all ranks get the profile of that file, or throw what load_profile() throws.
+/// Throws bad_input where the launcher's variables in the environment (OMPI_COMM_WORLD_SIZE, PMI_SIZE, PMIX_RANK ...)
+/// say that it started another number of ranks than MPI_COMM_WORLD has: it is then the launcher of another MPI.
 /// REQUIRES: MPI is initialized, and not finalized while operations are in flight.
 Communicator mpi_communicator(MPI_Comm comm, const MpiOptions& options = {});
+
+/// "Open MPI v4.1.4": the MPI that this program is linked with. MPI need not be initialized.
+std::string mpi_library();
 
 /// Initializes MPI where nobody has, and then also finalizes it. For programs that use MPI through Tulle alone: errors
 /// that MPI would end the job for, as it does by default, become a tulle::Error. Whoever initializes MPI himself and

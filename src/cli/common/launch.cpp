@@ -196,13 +196,7 @@ TransportChoice transport_from(std::string_view name) {
 
 std::string mpi_library() {
 #if TULLE_HAVE_MPI
-  char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
-  int length = 0;
-  MPI_Get_library_version(text, &length);
-  std::string version(text, static_cast<std::size_t>(length));
-  version.resize(std::min(version.size(), version.find_first_of(",\n")));  // what follows is how it was configured
-  for (char& character : version) character = character == '\t' ? ' ' : character;
-  return version;
+  return tulle::mpi_library();
 #else
   return "";
 #endif

@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <limits>
 #include <memory>
 
+#include "comm/mpi/launcher.hpp"
 #include "comm/mpi/mpi_error.hpp"
 #include "comm/mpi/mpi_transport.hpp"
 #include "tulle/base/error.hpp"
@@ -31,9 +33,20 @@ Communicator mpi_communicator(MPI_Comm comm, const MpiOptions& options) {
     throw Error(ErrorKind::bad_input, fmt::format("MpiOptions: detach_bytes must be 1 or more and chunk_bytes {} to {}",
                                                   kSmallestChunk, kLargestChunk));
   }
+  if (mpi_is_running()) require_own_launcher();  // else the transport says what is wrong
   Communicator communicator(std::make_unique<MpiTransport>(comm, options));
   load_profile_of_environment(comm, communicator);
   return communicator;
+}
+
+std::string mpi_library() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  std::string version(text, static_cast<std::size_t>(length));
+  version.resize(std::min(version.size(), version.find_first_of(",\n")));  // what follows is how it was configured
+  for (char& character : version) character = character == '\t' ? ' ' : character;
+  return version;
 }
 
 namespace {

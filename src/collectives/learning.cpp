@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "collectives/choice_basis.hpp"
 #include "collectives/experience.hpp"
 #include "stream/kernels.hpp"
 
@@ -45,8 +46,7 @@ bool asks_for_a_choice(const CallOptions& options) {
 
 CostInput cost_input(const Communicator& communicator, const Shape& shape, const CallOptions& options,
                      const AlgorithmState* state) {
-  CostInput input;
-  input.ranks = communicator.size();
+  CostInput input = choice_basis(communicator, choice_by(options.reproducible));
   input.dimension = static_cast<double>(shape.dimension);
   input.value_bytes = static_cast<double>(size_of(compute_type(shape.type)));
   input.index_bytes = static_cast<double>(index_bytes(shape.dimension));
@@ -54,8 +54,6 @@ CostInput cost_input(const Communicator& communicator, const Shape& shape, const
   input.coded_value_bytes = coded_value_bytes(options.value_coding, shape.type);
   input.layout_value_bytes = layout_value_bytes(options.value_coding, shape.type);
   input.teams = options.teams;
-  input.nodes = communicator.node_count();
-  input.profile = profile_of_rank(communicator.profile(), input.ranks, input.nodes);
   if (shape.takes == Takes::accumulator) {
     input.nnz = static_cast<double>(options.k);
     input.result_nnz = input.union_of(input.ranks);

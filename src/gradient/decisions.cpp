@@ -21,25 +21,29 @@ double share_of(std::uint64_t part, std::uint64_t all) {
 }
 
 // What the layer's exchange takes by the recipe: by itself, or as its share of what its group's takes.
-double recipe_seconds(const Communicator& communicator, const Recipe& recipe, const Pipeline& layer, double density) {
+double recipe_seconds(const Communicator& communicator, ChoiceBy by, const Recipe& recipe, const Pipeline& layer,
+                      double density) {
   const Parameter& parameter = layer.parameter();
   const std::uint64_t together = layer.can_join_selections() ? layer.group_size() : 0;
-  if (together == 0) return recipe_exchange_seconds(communicator, recipe, parameter, density);
+  if (together == 0) return recipe_exchange_seconds(communicator, by, recipe, parameter, density);
   const Parameter group{.name = parameter.name, .size = together, .role = parameter.role};
-  return recipe_exchange_seconds(communicator, recipe, group, density) * share_of(parameter.size, together);
+  return recipe_exchange_seconds(communicator, by, recipe, group, density) * share_of(parameter.size, together);
 }
 
-double whole_seconds(const Communicator& communicator, const Pipeline& layer) {
+double whole_seconds(const Communicator& communicator, ChoiceBy by, const Pipeline& layer) {
   const std::uint64_t size = layer.parameter().size, together = std::max(layer.group_size(), size);
-  return whole_exchange_seconds(communicator, together) * share_of(size, together);
+  return whole_exchange_seconds(communicator, by, together) * share_of(size, together);
 }
 
 // Of a layer by cost functions. Where nothing is measured, what selecting takes comes from the profile.
 LayerSeconds model_of(const Communicator& communicator, const Common& common, const Pipeline& layer) {
   const Recipe& recipe = common.recipe;
-  LayerSeconds model{recipe_seconds(communicator, recipe, layer, recipe.density), whole_seconds(communicator, layer)};
+  const ChoiceBy by = choice_by(common.options.reproducible);
+  LayerSeconds model{recipe_seconds(communicator, by, recipe, layer, recipe.density),
+                     whole_seconds(communicator, by, layer)};
   if (common.options.reproducible && recipe.selector != "none") {
-    model.recipe += communicator.profile().gamma_select_seconds * static_cast<double>(layer.parameter().size);
+    const Profile profile = choice_basis(communicator, by).profile;
+    model.recipe += profile.gamma_select_seconds * static_cast<double>(layer.parameter().size);
   }
   return model;
 }
@@ -162,7 +166,8 @@ Task<> Decisions::decide_ways() {
 double Decisions::exchange_seconds(std::span<const double> densities) const {
   double seconds = 0;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
-    seconds += recipe_seconds(channel_, common_.recipe, *layers_[i], densities[i]);
+    seconds +=
+        recipe_seconds(channel_, choice_by(common_.options.reproducible), common_.recipe, *layers_[i], densities[i]);
   }
   return seconds;
 }

@@ -10,13 +10,10 @@
 namespace tulle::gradient {
 namespace {
 
-CostInput input_of(const Communicator& communicator, std::uint64_t values, double nnz) {
-  CostInput input;
-  input.ranks = communicator.size();
+CostInput input_of(const Communicator& communicator, ChoiceBy by, std::uint64_t values, double nnz) {
+  CostInput input = choice_basis(communicator, by);
   input.dimension = static_cast<double>(values);
   input.nnz = std::min(nnz, input.dimension);
-  input.nodes = communicator.node_count();
-  input.profile = profile_of_rank(communicator.profile(), input.ranks, input.nodes);
   input.result_nnz = input.union_of(input.ranks);
   return input;
 }
@@ -37,38 +34,38 @@ double row_seconds(const Recipe& recipe, const CostInput& input) {
 }
 
 // Two sums of thin matrices, one after the other.
-double factor_seconds(const Communicator& communicator, const Recipe& recipe, const Parameter& parameter) {
-  if (parameter.rows == 0) return whole_exchange_seconds(communicator, parameter.size);
+double factor_seconds(const Communicator& communicator, ChoiceBy by, const Recipe& recipe, const Parameter& parameter) {
+  if (parameter.rows == 0) return whole_exchange_seconds(communicator, by, parameter.size);
   const MatrixShape shape{parameter.rows, parameter.size / parameter.rows};
   const std::size_t rank = usable_rank(shape, recipe.rank);
-  return whole_exchange_seconds(communicator, shape.rows * rank) +
-         whole_exchange_seconds(communicator, shape.columns * rank);
+  return whole_exchange_seconds(communicator, by, shape.rows * rank) +
+         whole_exchange_seconds(communicator, by, shape.columns * rank);
 }
 
 }  // namespace
 
-double whole_exchange_seconds(const Communicator& communicator, std::uint64_t values) {
-  const CostInput input = input_of(communicator, values, static_cast<double>(values));
+double whole_exchange_seconds(const Communicator& communicator, ChoiceBy by, std::uint64_t values) {
+  const CostInput input = input_of(communicator, by, values, static_cast<double>(values));
   return choose({.input = Layout::dense}, input).cost_seconds(input);
 }
 
-bool ring_keeps_up(const Communicator& communicator, std::uint64_t values) {
+bool ring_keeps_up(const Communicator& communicator, ChoiceBy by, std::uint64_t values) {
   // Costs of dense rows that send the same bytes differ by less, and by less than what they leave out. With much more a
   // ring would be taken where its many messages show.
   constexpr double kNoticeable = 1.03;
-  const CostInput input = input_of(communicator, values, static_cast<double>(values));
+  const CostInput input = input_of(communicator, by, values, static_cast<double>(values));
   const double ring = find_algorithm(OperationKind::allreduce, "dense_ring").cost_seconds(input);
   return ring <= kNoticeable * choose({.input = Layout::dense}, input).cost_seconds(input);
 }
 
-double recipe_exchange_seconds(const Communicator& communicator, const Recipe& recipe, const Parameter& parameter,
-                               double density) {
+double recipe_exchange_seconds(const Communicator& communicator, ChoiceBy by, const Recipe& recipe,
+                               const Parameter& parameter, double density) {
   if (recipe.exchange == Exchange::none) return 0;
-  if (recipe.exchange == Exchange::low_rank) return factor_seconds(communicator, recipe, parameter);
+  if (recipe.exchange == Exchange::low_rank) return factor_seconds(communicator, by, recipe, parameter);
   const bool selects = recipe.selector != "none" || recipe.exchange == Exchange::accumulator;
   const double kept = static_cast<double>(recipe.keep) / static_cast<double>(recipe.bucket);
   const double share = !selects ? 1 : recipe.keep > 0 ? kept : density;
-  CostInput input = input_of(communicator, parameter.size, share * static_cast<double>(parameter.size));
+  CostInput input = input_of(communicator, by, parameter.size, share * static_cast<double>(parameter.size));
   input.index_coding = recipe.indices;
   input.coded_value_bytes = coded_value_bytes(recipe.values, ValueType::f32);
   input.layout_value_bytes = layout_value_bytes(recipe.values, ValueType::f32);

@@ -250,7 +250,7 @@ CallOptions Pipeline::dense_options() const {
   const bool is_choice = options.algorithm == kAuto || options.algorithm == kAutoDense;
   const bool is_apart = !is_together_ && route_ == Route::dense;
   if (is_choice && is_apart && options.value_coding.coding == ValueCoding::raw &&
-      ring_keeps_up(channel_, parameter_.size)) {
+      ring_keeps_up(channel_, choice_by(common_.options.reproducible), parameter_.size)) {
     options.algorithm = "dense_ring";
   }
   return options;

@@ -279,9 +279,10 @@ Task<std::string> Synchronizer::await_report() {
 // By the model, with the groups that there are.
 double Synchronizer::State::whole_step_seconds() const {
   double seconds = 0;
-  for (const auto& group : groups) seconds += whole_exchange_seconds(communicator, group->size());
+  for (const auto& group : groups) seconds += whole_exchange_seconds(communicator, ChoiceBy::profile, group->size());
   for (const auto& pipeline : pipelines) {
-    if (!pipeline->is_fused()) seconds += whole_exchange_seconds(communicator, pipeline->parameter().size);
+    if (!pipeline->is_fused())
+      seconds += whole_exchange_seconds(communicator, ChoiceBy::profile, pipeline->parameter().size);
   }
   return seconds;
 }

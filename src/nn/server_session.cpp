@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "nn/job_settings.hpp"
 #include "nn/server_host.hpp"
 #include "nn/server_worker.hpp"
 #include "tulle/base/error.hpp"
@@ -57,7 +58,9 @@ std::string description_of(const ServerJob& job) {
       checksum_of_buffers(job.learner, 0), options.server.data.empty() ? "" : ", ", options.server.data);
 }
 
-ServerJob job_of(const Communicator& communicator, Learner& learner, const TrainerOptions& options) {
+ServerJob job_of(Communicator communicator, Learner& learner, const TrainerOptions& options) {
+  // A newcomer has no step of theirs; its worker tells the servers what it computes on.
+  if (!options.server.place) require_same_settings(communicator, server_settings(options));
   ServerJob job{.communicator = communicator,
                 .learner = learner,
                 .options = options,

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "comm/thrown.hpp"
+#include "nn/job_settings.hpp"
 #include "tulle/base/crc32c.hpp"
 #include "tulle/base/error.hpp"
 #include "tulle/collectives/collectives.hpp"
@@ -19,6 +20,12 @@ constexpr std::uint32_t kVoteChannel = (1u << 24) - 1;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Before anything else is sent or refused, so that the option is named on all ranks.
+const TrainerOptions& alike(Communicator communicator, const Learner& learner, const TrainerOptions& options) {
+  require_same_settings(communicator, job_settings(options, learner));
+  return options;
 }
 
 // What the pipeline does is not done twice.
@@ -46,7 +53,7 @@ Session::Session(const Communicator& communicator, Learner& learner, const Train
     : communicator_(communicator),
       votes_(communicator.channel(kVoteChannel)),
       learner_(learner),
-      options_(resolved(options)),
+      options_(resolved(alike(communicator, learner, options))),
       parameters_(learner.parameters()),
       synchronizer_(gradient::Synchronizer::make(communicator, parameters_, options_.recipe, options_.synchronizer)),
       optimizer_(options_.optimizer, sizes_of(parameters_)),
@@ -159,12 +166,19 @@ void Session::run_epoch() {
   while (state_.step_of_epoch < steps_of_epoch_ && !is_stopping_) {
     const auto started = Clock::now();
     step();
-    if (state_.step_of_epoch == steps_of_epoch_) finish_all();
     state_.seconds += seconds_since(started);
+    if (state_.step_of_epoch == steps_of_epoch_) finish_in_time();
     if (communicator_.rank() == 0 && options_.on_step) options_.on_step(state_.steps, all);
     agree_on_stop();
   }
+  finish_in_time();
+}
+
+// Waiting is a part of the training's time, wherever it is done: what is waited for is no more than what it took.
+void Session::finish_in_time() {
+  const auto started = Clock::now();
   finish_all();
+  state_.seconds += seconds_since(started);
 }
 
 // What hooks do is in the middle of foreign code, which must not see exceptions.
@@ -260,9 +274,23 @@ void Session::exchange_gradients() {
 
 // From here on updates are waited for: each before its parameter is used, or all in finish_all().
 void Session::end_exchange() {
+  compare_weights();
   synchronizer_.end_step();
   is_pending_.assign(parameters_.size(), true);
   prepare_next();
+}
+
+// Every update of the exchange before has been applied, and none of this one. Weights that ranks change by themselves
+// between exchanges are compared as the exchange before left them.
+void Session::compare_weights() {
+  if (!synchronizer_.wants_weights() || options_.recipe.exchange == gradient::Exchange::none) return;
+  if (communicator_.size() == 1) return;
+  std::vector<std::uint64_t> hashes;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const std::span<const float> weights = before_.empty() ? learner_.weights(i) : std::span<const float>(before_[i]);
+    hashes.push_back(crc32c(std::as_bytes(weights)));
+  }
+  synchronizer_.compare_weights(hashes);
 }
 
 void Session::finish_all() {
@@ -364,7 +392,10 @@ void Session::agree_on_stop() {
   std::vector<double> wishes(2);
   if (vote_.valid()) wishes = vote_.wait();
   is_stopping_ = wishes[0] > 0;
-  if (wishes[1] > 0) save();
+  if (wishes[1] > 0) {
+    finish_in_time();
+    save();
+  }
   if (is_stopping_) return;
   const bool wants_stop = options_.stop_requested && options_.stop_requested();
   const bool wants_save = communicator_.rank() == 0 && !options_.checkpoint.path.empty() && wishes[1] == 0 &&

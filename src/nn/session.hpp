@@ -25,7 +25,7 @@ namespace tulle::nn {
 class Session final : public Training {
  public:
   /// Collective. The weights become those of rank 0 where they differ. The learner must outlive the session. Throws
-  /// bad_input naming an option that is out of bounds.
+  /// mismatch on all ranks naming an option that they do not have alike, and bad_input naming one that is out of bounds.
   Session(const Communicator& communicator, Learner& learner, const TrainerOptions& options);
 
   TrainResult train() override;
@@ -35,6 +35,7 @@ class Session final : public Training {
   using Clock = std::chrono::steady_clock;
 
   void agree_on_weights();
+  void compare_weights();
   void take_buffers_of_rank0();
   void run_epoch();
   void step();
@@ -48,6 +49,7 @@ class Session final : public Training {
   void end_exchange();
   void finish(std::size_t parameter);
   void finish_all();
+  void finish_in_time();
   void apply_gradient(std::size_t parameter);
   void apply_change(std::size_t parameter);
   template <class Work>

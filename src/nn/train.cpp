@@ -2,6 +2,7 @@
 #include "tulle/nn/train.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/utils.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 
 #include "nn/models.hpp"
 #include "tulle/base/error.hpp"
+#include "tulle/comm/settings.hpp"
 #include "tulle/nn/trainer.hpp"
 
 namespace tulle::nn {
@@ -285,6 +287,27 @@ std::string_view name_of(Takes kind) {
   }
 }
 
+std::string text_of(const std::vector<std::int64_t>& sizes) {
+  return sizes.empty() ? "usual" : fmt::format("{}", fmt::join(sizes, ","));
+}
+
+std::string text_of(const std::optional<Augmentation>& augmentation) {
+  if (!augmentation) return "usual";
+  return fmt::format("{} pixels of padding{}", augmentation->pad, augmentation->flip ? ", flips" : "");
+}
+
+// By content, because files may have other names and places on other hosts.
+std::vector<Setting> settings_of(const NetworkOptions& network, const std::string& data,
+                                 const TrainerOptions& options) {
+  return {{"servers", fmt::format("{}", options.server.servers)},
+          {"model", network.model},
+          {"data", data},
+          {"hidden", text_of(network.hidden)},
+          {"sequence", fmt::format("{}", network.sequence)},
+          {"dropout", fmt::format("{}", network.dropout)},
+          {"augmentation", text_of(network.augmentation)}};
+}
+
 }  // namespace
 
 std::span<const ModelRow> models() { return shown_rows(); }
@@ -307,6 +330,9 @@ void require_fit(const NetworkOptions& network, const DataSet& data) {
   if (is_text && std::min(data.text->train.size(), data.text->test.size()) <= network.sequence) {
     refuse(fmt::format("{} is shorter than a sample of {} symbols", data.name, network.sequence));
   }
+  if (network.augmentation && kind_of(data) != Takes::pictures) {
+    refuse(fmt::format("augment: {} has {}, and no pictures to crop and flip", data.name, name_of(has)));
+  }
   const bool has_dropout = network.model == "lstm" || network.model == "tagger";
   if (network.dropout > 0 && !has_dropout) refuse(fmt::format("dropout: {} has none", network.model));
   const bool takes_one = row.takes == Takes::text || row.takes == Takes::utterances;
@@ -326,6 +352,9 @@ void require_fit(const NetworkOptions& network, const DataSet& data) {
 
 TrainResult train(Communicator communicator, const NetworkOptions& network, const std::shared_ptr<const DataSet>& data,
                   const TrainerOptions& options) {
+  const std::string description = fmt::format("{}, checksum {:08x}", name_of(kind_of(*data)), checksum_of(*data));
+  const bool is_newcomer = options.server.place.has_value();  // others are in the middle of their training
+  if (!is_newcomer) require_same_settings(communicator, settings_of(network, description, options));
   require_fit(network, *data);
   const Row& row = row_of(network.model);
   const Network made = seeded(row, network, *data, options.seed);
@@ -343,9 +372,7 @@ TrainResult train(Communicator communicator, const NetworkOptions& network, cons
     return classification(forward(batch.inputs), batch.targets);
   };
   TrainerOptions all = options;
-  if (options.server.servers > 0) {
-    all.server.data = fmt::format("data of {}, checksum {:08x}", name_of(kind_of(*data)), checksum_of(*data));
-  }
+  if (options.server.servers > 0) all.server.data = "data of " + description;
   Trainer trainer(std::move(communicator), made.module, loss, samples, all);
   return trainer.train();
 }

@@ -40,6 +40,9 @@ void validate(const TrainerOptions& options) {
   require(options.optimizer.weight_decay >= 0, "weight_decay: below 0");
   require(!options.optimizer.nesterov || options.optimizer.momentum > 0 || options.recipe.momentum > 0,
           "nesterov: needs momentum");
+  require(options.optimizer.kind == OptimizerKind::sgd || options.recipe.momentum == 0,
+          "optimizer: the recipe has SGD's momentum inside, on which adamw would work a second time; take sgd, or a "
+          "recipe with momentum:0 and masking:off");
   require(options.clip_norm >= 0, "clip_norm: below 0");
   require(options.schedule.warm_up_epochs >= 0, "warm_up_epochs: below 0");
   require(!options.checkpoint.resume || !options.checkpoint.path.empty(), "resume: needs the path of a checkpoint");

@@ -102,19 +102,22 @@ class TrainNn(unittest.TestCase):
         self.assertEqual(self.epochs("epochs")[0]["batch_norm"], "average")
 
     def test_every_launcher_gives_the_same_losses(self):
-        flags = ("--recipe", "topk:10%|dense_below:0", "--json")
-        self.assertEqual(self.train("--ranks", "3", *flags, self.path("threads")).returncode, 0)
-        launchers = {"tcp": [TULLE, "run", "-n", "3", "--"]}
+        launchers = {"threads": [], "tcp": [TULLE, "run", "-n", "3", "--"]}
         if MPIRUN:
             launchers["mpi"] = MPIRUN
-        for name, launcher in launchers.items():
-            trained = self.train(*flags, self.path(name), launcher=launcher)
-            self.assertEqual(trained.returncode, 0, trained.stderr)
-            found, = self.epochs(name)
-            expected, = self.epochs("threads")
-            self.assertEqual((found["transport"], found["ranks"]), (name, 3))
-            for field in "loss", "accuracy", "bytes_sent":
-                self.assertEqual(found[field], expected[field], (name, field))
+        # Sums of few and of many values, of which the usual rows are not the same on all transports.
+        for number, recipe in enumerate(["topk:10%|dense_below:0", "dense", "spardl:10%"]):
+            for name, launcher in launchers.items():
+                flags = ["--data", self.holder.name, "--hidden", "300,100", "--batch", "8", "--rate", "0.02",
+                         "--recipe", recipe]
+                trained = run("train", "nn", *flags, "--json", self.path(f"{name}{number}"),
+                              *([] if launcher else ["--ranks", "3"]), launcher=launcher)
+                self.assertEqual(trained.returncode, 0, trained.stderr)
+                found, = self.epochs(f"{name}{number}")
+                expected, = self.epochs(f"threads{number}")
+                self.assertEqual((found["transport"], found["ranks"]), (name, 3))
+                for field in "loss", "accuracy", "bytes_sent":
+                    self.assertEqual(found[field], expected[field], (name, recipe, field))
 
     def test_a_parameter_server_under_every_launcher(self):
         flags = ("--server", "1", "--recipe", "three_lc:s=1.75", "--epochs", "3", "--json")
@@ -269,6 +272,15 @@ class TrainNn(unittest.TestCase):
                              ("--model", "lstm", "--augment", "on"): ["--augment", "no pictures"],
                              ("--batch-norm", "average"): ["--batch-norm", "mlp has no BatchNorm"],
                              ("--nesterov", "--momentum", "0.9", "--recipe", "redsync:1%"): ["--nesterov", "of its own"],
+                             ("--momentum", "0.5", "--recipe", "redsync:1%"): ["--momentum", "of its own", "momentum:0.5"],
+                             ("--checkpoint-seconds", "5"): ["--checkpoint-seconds", "needs --checkpoint"],
+                             ("--checkpoint-seconds", "5", "--server", "1", "--checkpoint", self.path("run")):
+                                 ["--checkpoint-seconds", "--checkpoint-steps"],
+                             ("--checkpoint-steps", "5", "--server", "1"): ["--checkpoint-steps", "needs --checkpoint"],
+                             ("--no-reproducible", "--server", "1"): ["--no-reproducible", "--server"],
+                             ("--no-rate-scaling", "--optimizer", "adamw"): ["--no-rate-scaling", "AdamW"],
+                             ("--no-rate-scaling", "--recipe", "local2"): ["--no-rate-scaling", "local steps"],
+                             ("--optimizer", "adamw", "--recipe", "redsync:1%"): ["--optimizer", "momentum", "sgd"],
                              ("--checkpoint", "/nowhere/run"): ["--checkpoint"]}.items():
             refused = self.train(*flags)
             self.assertEqual((refused.returncode, refused.stdout), (2, ""), flags)
@@ -295,6 +307,34 @@ class TrainNn(unittest.TestCase):
             unfit = self.train(*flags)
             self.assertEqual(unfit.returncode, 1, flags)
             self.assertIn(words, unfit.stderr)
+
+    def test_pictures_are_not_asked_of_tables(self):
+        with open(self.path("rows.tsv"), "w") as file:
+            file.writelines(f"{i % 3} {i % 5}\t{i % 2}\n" for i in range(200))
+        refused = run("train", "nn", "--data", self.path("rows.tsv"), "--augment", "on", "--ranks", "2")
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("rows.tsv has a table of numbers, and no pictures to crop", refused.stderr)
+
+    def test_a_rank_with_another_setting_is_named_on_all_ranks(self):
+        others = self.path("others")
+        os.mkdir(others)
+        for name in os.listdir(self.holder.name):
+            with open(os.path.join(self.holder.name, name), "rb") as file:
+                contents = file.read()
+            with open(os.path.join(others, name), "wb") as file:
+                file.write(contents[:-1] + b"\3")  # another pixel, another label
+        for flags, words in {("--rate", "0.1"): "rate is 0.02 on ranks 0, 2, is 0.1 on rank 1",
+                             ("--steps", "7"): "steps_of_epoch is 0 on ranks 0, 2, is 7 on rank 1",
+                             ("--model", "cnn"): "model is mlp on ranks 0, 2, is cnn on rank 1",
+                             ("--compare", "topk:10%"): "recipe is dense on ranks 0, 2, is topk",
+                             ("--server", "1"): "servers is 0 on ranks 0, 2, is 1 on rank 1",
+                             ("--data", others): "data is pictures, checksum"}.items():
+            usual = {"--data": self.holder.name, "--rate": "0.02", "--batch": "8"}
+            odd = usual | {flags[0]: flags[1]}
+            usual, odd = (shlex.join([TULLE, "train", "nn", *sum(each.items(), ())]) for each in (usual, odd))
+            refused = run("run", "-n", "3", "--", "sh", "-c", f"test $TULLE_RANK = 1 && exec {odd}; exec {usual}")
+            self.assertNotEqual(refused.returncode, 0, flags)
+            self.assertIn(words, refused.stderr)
 
     def test_help_lists_models_and_examples(self):
         shown = run("train", "nn", "--help")

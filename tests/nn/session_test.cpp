@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "base/error_of.hpp"
 #include "base/temporary_directory.hpp"
@@ -62,6 +63,94 @@ TEST(Session, SamplesWithMorePredictionsOnOneRankAreOneProcessWithTheWholeBatch)
       }
     }
   }
+}
+
+// What each of three ranks is told where the options of rank 1 are changed.
+std::vector<std::string> told_with_other_options_on_rank_1(const std::function<void(TrainerOptions&)>& change) {
+  std::vector<std::string> told(3);
+  run_threads(3, [&](Communicator& communicator) {
+    TrainerOptions options = three_exact_steps(4, "dense");
+    if (communicator.rank() == 1) change(options);
+    LinearLearner learner;
+    told[static_cast<std::size_t>(communicator.rank())] =
+        error_of([&] { Session(communicator, learner, options).train(); });
+  });
+  return told;
+}
+
+TEST(Session, an_option_that_one_rank_has_otherwise_is_named_on_all_ranks_at_the_start) {
+  using Change = std::function<void(TrainerOptions&)>;
+  const std::vector<std::pair<std::string, Change>> changes = {
+      {"rate is 0.25 on ranks 0, 2, is 0.5 on rank 1", [](TrainerOptions& options) { options.rate = 0.5; }},
+      {"scale_rate is off", [](TrainerOptions& options) { options.scale_rate = true; }},
+      {"momentum is 0 on", [](TrainerOptions& options) { options.optimizer.momentum = 0.9; }},
+      {"optimizer is sgd on", [](TrainerOptions& options) { options.optimizer.kind = OptimizerKind::adamw; }},
+      {"weight_decay is 0 on", [](TrainerOptions& options) { options.optimizer.weight_decay = 0.1; }},
+      {"schedule is constant", [](TrainerOptions& options) { options.schedule.schedule = Schedule::cosine; }},
+      {"warm_up_epochs is 0", [](TrainerOptions& options) { options.schedule.warm_up_epochs = 1; }},
+      {"clip_norm is 0 on", [](TrainerOptions& options) { options.clip_norm = 1; }},
+      {"batch is 2 on", [](TrainerOptions& options) { options.batch = 3; }},
+      {"batch is 2 on", [](TrainerOptions& options) { options.batch = 1000; }},  // more than there are samples
+      {"steps_of_epoch is 3", [](TrainerOptions& options) { options.steps_of_epoch = 2; }},
+      {"epochs is 1 on", [](TrainerOptions& options) { options.epochs = 2; }},
+      {"seed is 1 on", [](TrainerOptions& options) { options.seed = 2; }},
+      {"patience is 0 on", [](TrainerOptions& options) { options.patience = 2; }},
+      {"buffers is rank0", [](TrainerOptions& options) { options.buffers = Buffers::average; }},
+      {"checkpoint is off on", [](TrainerOptions& options) { options.checkpoint.path = "run"; }},
+      {"step_log is off on", [](TrainerOptions& options) { options.step_log.lines = "lines"; }},
+      {"recipe is dense", [](TrainerOptions& options) { options.recipe = gradient::parse_recipe("topk:1%"); }},
+      {"reproducible is true", [](TrainerOptions& options) { options.synchronizer.reproducible = false; }}};
+  for (const auto& [words, change] : changes) {
+    for (const std::string& told : told_with_other_options_on_rank_1(change)) {
+      EXPECT_NE(told.find("ranks have different settings: " + words), told.npos) << words << ": " << told;
+      EXPECT_NE(told.find("on rank 1"), told.npos) << told;
+    }
+  }
+  for (const std::string& told : told_with_other_options_on_rank_1([](TrainerOptions&) {})) EXPECT_EQ(told, "no error");
+}
+
+TEST(Session, a_weight_that_one_rank_changes_by_itself_is_told_with_its_parameter_and_rank) {
+  for (const char* const recipe : {"dense", "topk:10%|dense_below:0", "local2"}) {
+    std::vector<std::string> told(3);
+    run_threads(3, [&](Communicator& communicator) {
+      TrainerOptions options = three_exact_steps(4, recipe);
+      options.rate = 0.01;
+      options.epochs = 3;
+      options.synchronizer.weights_check_every = 2;
+      LinearLearner learner;
+      learner.before_back = [&](int step) {
+        if (step == 4 && communicator.rank() == 2) learner.weights(1)[3] += 0.5f;
+      };
+      told[static_cast<std::size_t>(communicator.rank())] =
+          error_of([&] { Session(communicator, learner, options).train(); });
+    });
+    const bool is_local =
+        gradient::parse_recipe(recipe).every > 1;  // ranks' own steps are exchanged, whatever they are
+    EXPECT_EQ(told[0] == "no error", is_local) << recipe << ": " << told[0];
+    for (const std::string& words : told) {
+      if (is_local) continue;
+      EXPECT_NE(words.find("replicas differ: after "), words.npos) << words;
+      EXPECT_NE(words.find("second is "), words.npos) << words;
+      EXPECT_NE(words.find("on rank 2"), words.npos) << words;
+    }
+  }
+}
+
+// A checkpoint is written after every second step, and one rank in turn is late for it.
+TEST(Session, waiting_before_a_checkpoint_is_part_of_the_time) {
+  const TemporaryDirectory scratch;
+  run_threads(4, [&](Communicator& communicator) {
+    TrainerOptions options = three_exact_steps(4, "dense");
+    options.steps_of_epoch = 8;
+    options.checkpoint = {.path = scratch.path("run"), .seconds = 0};
+    LinearLearner learner;
+    learner.before_back = [&](int step) {
+      const bool is_saved = step % 2 == 0, is_late = step / 2 % 4 == communicator.rank();
+      if (is_saved && is_late) std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    };
+    const TrainResult result = Session(communicator, learner, options).train();
+    EXPECT_LE(result.epochs[0].exposed_seconds, result.epochs[0].seconds);
+  });
 }
 
 TEST(Session, OverlapChangesTheOrderOfStartsAndNoBit) {

@@ -117,8 +117,9 @@ struct EpochMetrics {
 struct TrainerOptions {
   gradient::Recipe recipe;  ///< default: dense
   /// `seed` is replaced by that below. Rows are chosen by options alone, so that a run can be repeated bit for bit;
-  /// without `reproducible` they are chosen by time as well.
-  gradient::SynchronizerOptions synchronizer{.reproducible = true};
+  /// without `reproducible` they are chosen by time as well. Weights are compared in every 100th step: not by a
+  /// parameter server.
+  gradient::SynchronizerOptions synchronizer{.reproducible = true, .weights_check_every = 100};
   OptimizerOptions optimizer;
   ScheduleOptions schedule;
   double rate = 0.05;        ///< of one rank

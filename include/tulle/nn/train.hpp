@@ -43,8 +43,9 @@ TextUnit unit_of(std::string_view model);
 /// Throws bad_input where the model is not known, does not go with the data, or takes no such option. Costs nothing.
 void require_fit(const NetworkOptions& network, const DataSet& data);
 
-/// Trains. Collective; REQUIRES: equal options and data on all ranks. Throws bad_input naming the option that is out of
-/// bounds, or why data or checkpoint cannot be used.
+/// Trains. Collective. Throws mismatch on all ranks, before the first step, where they do not have the same options or
+/// the same data, by its checksum; and bad_input naming the option that is out of bounds, or why data or checkpoint
+/// cannot be used.
 TrainResult train(Communicator communicator, const NetworkOptions& network, const std::shared_ptr<const DataSet>& data,
                   const TrainerOptions& options);
 

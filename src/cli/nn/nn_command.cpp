@@ -1,6 +1,7 @@
 #include "cli/nn/nn_command.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -14,6 +15,7 @@
 #include "cli/common/print.hpp"
 #include "cli/nn/nn_report.hpp"
 #include "tulle/comm/control.hpp"
+#include "tulle/comm/settings.hpp"
 #include "tulle/gradient/synchronizer.hpp"
 #include "tulle/server/reception.hpp"
 
@@ -206,7 +208,18 @@ int train_all(Communicator& world, const NnFlags& flags, const std::shared_ptr<c
   return failed;
 }
 
+// Before ranks take different ways. What one training needs is compared by nn::train().
+void require_same_runs(Communicator& communicator, const NnFlags& flags) {
+  std::vector<std::string> recipes;
+  for (const NamedRecipe& recipe : flags.recipes) recipes.push_back(to_string(recipe.recipe));
+  const Setting settings[] = {{"servers", fmt::format("{}", flags.train.server.servers)},
+                              {"workers", flags.workers ? fmt::format("{}", *flags.workers) : "not given"},
+                              {"recipe", fmt::format("{}", fmt::join(recipes, ", then "))}};
+  require_same_settings(communicator, settings);
+}
+
 int train_rank(Communicator communicator, const NnFlags& flags, SharedData& shared, JsonLines* json) {
+  require_same_runs(communicator, flags);
   require_workers(flags, communicator.size());
   std::shared_ptr<const nn::DataSet> data;
   fail_together(communicator, failure_of([&] { data = shared.open(flags); }));

@@ -155,7 +155,7 @@ void add_optimizer_flags(CLI::App& command, NnFlags& flags) {
       "of one rank (0.05; resnet, vgg 0.1; lstm, tagger 0.5; times 1 - momentum, twice that where a recipe masks it; "
       "adamw 0.001, with local steps 0.002)",
       [&](const std::string& text) { flags.rate = parse_real(text); });
-  command.add_flag("!--no-rate-scaling", train.scale_rate, "do not multiply the rate by the number of ranks");
+  command.add_flag("--no-rate-scaling", flags.keeps_rate, "do not multiply the rate by the number of ranks");
   add(command, "--momentum", "X", "of sgd; recipes with momentum of their own use that (0; resnet, vgg 0.9)",
       [&](const std::string& text) { flags.momentum = parse_real(text); });
   command.add_flag("--nesterov", train.optimizer.nesterov, "Nesterov's form of it");
@@ -183,7 +183,8 @@ void add_run_flags(CLI::App& command, NnFlags& flags) {
       "save the run in FILE.RANK-of-RANKS, every --checkpoint-seconds and when interrupted; with --server in "
       "FILE.server.N-of-SERVERS and FILE.worker.N-of-WORKERS, every --checkpoint-steps",
       [&](const std::string& text) { train.checkpoint.path = text; });
-  add_real(command, "--checkpoint-seconds", "S", "between two (60)", train.checkpoint.seconds);
+  add(command, "--checkpoint-seconds", "S", "between two (60)",
+      [&](const std::string& text) { flags.checkpoint_seconds = parse_real(text); });
   add(command, "--checkpoint-steps", "N", "steps between two with --server (an epoch)",
       [&](const std::string& text) { train.checkpoint.steps = parse_count(text); });
   command.add_flag("--resume", train.checkpoint.resume, "go on from the checkpoint, where there is one");
@@ -221,7 +222,8 @@ void set_defaults(NnFlags& flags) {
   train.optimizer.kind = is_adamw ? nn::OptimizerKind::adamw : nn::OptimizerKind::sgd;
   train.optimizer.momentum = flags.momentum.value_or(!is_adamw && has_batch_norm(model) ? 0.9 : 0);
   train.clip_norm = flags.clip_norm.value_or(is_recurrent(model) ? 1 : 0);
-  if (is_adamw) train.scale_rate = false;  // its steps do not grow with the gradient
+  train.scale_rate = !is_adamw && !flags.keeps_rate;  // AdamW's steps do not grow with the gradient
+  train.checkpoint.seconds = flags.checkpoint_seconds.value_or(train.checkpoint.seconds);
   if (is_adamw && flags.momentum) reject("--momentum", "is for --optimizer sgd");
   if (train.optimizer.momentum >= 1) reject("--momentum", "is not below 1");
   if (train.optimizer.nesterov && train.optimizer.momentum == 0) reject("--nesterov", "needs --momentum");
@@ -303,6 +305,56 @@ void finish_server(NnFlags& flags, const Job& job) {
   }
 }
 
+// What the optimizer's flags say where recipes decide: an option that each of them overrides would do nothing.
+void require_useful_optimizer(const NnFlags& flags) {
+  const auto all_have = [&](auto has) { return std::ranges::all_of(flags.recipes, has); };
+  const std::string& first = flags.recipes.front().text;
+  const auto has_momentum = [](const NamedRecipe& recipe) { return recipe.recipe.momentum > 0; };
+  if (flags.train.optimizer.nesterov && all_have(has_momentum)) {
+    reject("--nesterov", fmt::format("{0} has momentum of its own, in place of the optimizer's: --recipe "
+                                     "'{0}|nesterov:on'",
+                                     first));
+  }
+  if (flags.momentum && all_have(has_momentum)) {
+    reject("--momentum", fmt::format("{0} has momentum of its own, in place of the optimizer's: --recipe "
+                                     "'{0}|momentum:{1}'",
+                                     first, *flags.momentum));
+  }
+  for (const NamedRecipe& recipe : flags.recipes) {
+    if (recipe.recipe.momentum == 0 || optimizer_for(flags, recipe.recipe).kind == nn::OptimizerKind::sgd) continue;
+    reject("--optimizer", fmt::format("{0} has SGD's momentum inside, on which adamw{1} would work a second time: "
+                                      "--optimizer sgd, or --recipe '{0}|momentum:0|masking:off'",
+                                      recipe.text, flags.optimizer ? "" : ", usual for " + flags.network.model + ","));
+  }
+  const auto has_decay = [](const NamedRecipe& recipe) { return recipe.recipe.weight_decay > 0; };
+  if (flags.train.optimizer.weight_decay > 0 && all_have(has_decay)) {
+    reject("--weight-decay", fmt::format("{} has weight decay of its own, in place of the optimizer's", first));
+  }
+  const auto keeps_rate = [&](const NamedRecipe& recipe) {
+    return optimizer_for(flags, recipe.recipe).kind == nn::OptimizerKind::adamw || recipe.recipe.every > 1 ||
+           recipe.recipe.exchange == gradient::Exchange::none || recipe.recipe.aggregate == gradient::Aggregate::sum;
+  };
+  if (flags.keeps_rate && flags.train.server.servers == 0 && all_have(keeps_rate)) {
+    reject("--no-rate-scaling",
+           "rates are not scaled with AdamW, with local steps, and with recipes that send nothing "
+           "or sums: leave it out");
+  }
+}
+
+// Without a checkpoint there is none to write, and with a parameter server steps say when.
+void require_useful_checkpoint(const NnFlags& flags) {
+  const nn::CheckpointOptions& checkpoint = flags.train.checkpoint;
+  const bool has_servers = flags.train.server.servers > 0;
+  if (flags.checkpoint_seconds && has_servers) {
+    reject("--checkpoint-seconds", "servers save after steps: --checkpoint-steps");
+  }
+  if (flags.checkpoint_seconds && checkpoint.path.empty()) reject("--checkpoint-seconds", "needs --checkpoint");
+  if (checkpoint.steps > 0 && checkpoint.path.empty()) reject("--checkpoint-steps", "needs --checkpoint");
+  if (has_servers && !flags.train.synchronizer.reproducible) {
+    reject("--no-reproducible", "is about sums among all ranks: leave --server out");
+  }
+}
+
 // Flags that would do nothing.
 void require_useful(NnFlags& flags) {
   const std::string& model = flags.network.model;
@@ -316,12 +368,8 @@ void require_useful(NnFlags& flags) {
   if (flags.averages_buffers && !has_batch_norm(model)) {
     reject("--batch-norm", fmt::format("{} has no BatchNorm: resnet and vgg do", model));
   }
-  const auto has_momentum = [](const NamedRecipe& recipe) { return recipe.recipe.momentum > 0; };
-  if (flags.train.optimizer.nesterov && std::ranges::all_of(flags.recipes, has_momentum)) {
-    reject("--nesterov",
-           fmt::format("{0} has momentum of its own, in place of the optimizer's: --recipe '{0}|nesterov:on'",
-                       flags.recipes.front().text));
-  }
+  require_useful_optimizer(flags);
+  require_useful_checkpoint(flags);
 }
 
 }  // namespace

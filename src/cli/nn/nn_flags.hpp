@@ -32,10 +32,11 @@ struct NnFlags {
   // As they were typed, until finish().
   std::optional<NamedRecipe> recipe;
   std::vector<NamedRecipe> compared;
-  std::optional<double> rate, momentum, clip_norm;
+  std::optional<double> rate, momentum, clip_norm, checkpoint_seconds;
   std::optional<std::string> optimizer;
   std::optional<bool> progress_thread, averages_buffers;
   std::optional<int> sequence;
+  bool keeps_rate = false;
   std::optional<NamedRecipe> pull;
   LaunchFlags launch_flags;
 };

@@ -25,7 +25,8 @@ namespace tulle::nn {
 class Session final : public Training {
  public:
   /// Collective. The weights become those of rank 0 where they differ. The learner must outlive the session. Throws
-  /// mismatch on all ranks naming an option that they do not have alike, and bad_input naming one that is out of bounds.
+  /// mismatch on all ranks naming an option that they do not have alike, and bad_input naming one that is out of
+  /// bounds.
   Session(const Communicator& communicator, Learner& learner, const TrainerOptions& options);
 
   TrainResult train() override;

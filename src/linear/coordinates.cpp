@@ -1,5 +1,7 @@
 #include "linear/coordinates.hpp"
 
+#include <utility>
+
 namespace tulle::linear {
 
 Coordinates::Coordinates(Dataset& data, const Facts& facts, const TrainOptions& options,
@@ -36,7 +38,7 @@ ColumnSums Coordinates::sums_of(std::size_t vector, std::size_t count, RowOf row
     for (std::size_t i = 0; i < count; ++i) {
       const std::size_t row = row_of(i);
       sums.add<L>(value_of(i), margins[row], target(vector, row), row_weight(row),
-                  overlap(vector * columns_.rows() + row));
+                  overlap(vector * columns_.rows() + row, caution_));
     }
   });
   return sums;
@@ -67,43 +69,82 @@ float Coordinates::move_weight(std::uint64_t place, float amount) {
   return weight - before;
 }
 
-template <class FactorOf>
-void Coordinates::add_to_margins(std::uint64_t place, double amount, FactorOf factor) {
+template <class Visit>
+void Coordinates::for_each_entry(std::uint64_t place, Visit visit) const {
   const std::size_t vector = place / stride_, first = vector * columns_.rows();
-  double* const margins = margins_.data() + first;
   if (place == intercept_place(vector)) {
-    for (std::size_t row = 0; row < columns_.rows(); ++row) margins[row] += amount * factor(first + row);
+    for (std::size_t row = 0; row < columns_.rows(); ++row) visit(first + row, 1.0);
     return;
   }
   const Columns::View column = columns_[columns_.column_of(static_cast<std::uint32_t>(place % stride_))];
-  for (std::size_t i = 0; i < column.rows.size(); ++i) {
-    margins[column.rows[i]] += amount * column.value(i) * factor(first + column.rows[i]);
-  }
+  for (std::size_t i = 0; i < column.rows.size(); ++i) visit(first + column.rows[i], column.value(i));
+}
+
+void Coordinates::add_to_margins(std::uint64_t place, double amount) {
+  for_each_entry(place, [&](std::size_t margin, double x) { margins_[margin] += amount * x; });
 }
 
 // Margins get what the weight really changed by, after its rounding: so they never drift apart.
 float Coordinates::change(std::uint64_t place, float amount) {
   const float moved = move_weight(place, amount);
-  add_to_margins(place, moved, [](std::size_t) { return 1.0; });
+  add_to_margins(place, moved);
   return moved;
 }
 
 float Coordinates::change_ahead(std::uint64_t place, float amount) {
   const float moved = move_weight(place, amount);
-  add_to_margins(place, moved, [this](std::size_t margin) { return overlap(margin); });
+  for_each_entry(place,
+                 [&](std::size_t margin, double x) { margins_[margin] += moved * x * overlap(margin, caution_); });
   return moved;
 }
 
-void Coordinates::settle(std::uint64_t place, float moved) {
+void Coordinates::settle(std::uint64_t place, float moved, double caution) {
   if (!has_overlaps()) return;
-  add_to_margins(place, moved, [this](std::size_t margin) { return 1 - overlap(margin); });
+  for_each_entry(place,
+                 [&](std::size_t margin, double x) { margins_[margin] += moved * x * (1 - overlap(margin, caution)); });
+}
+
+double Coordinates::mean_overlap(std::size_t begin, std::size_t end) const {
+  double sum = 0, entries = 0;
+  for (std::size_t coordinate = begin; coordinate < end; ++coordinate) {
+    for_each_entry(place_of(coordinate), [&](std::size_t margin, double) { sum += overlap(margin, 1); });
+    entries += static_cast<double>(nonzeros_of(coordinate));
+  }
+  return entries > 0 ? sum / entries : 1;
+}
+
+double Coordinates::alignment(std::span<const RankChange> changes) {
+  part_.resize(margins_.size());
+  total_.resize(margins_.size());
+  double apart = 0, together = 0;
+  for (std::size_t begin = 0, end = 0; begin < changes.size(); begin = end) {
+    while (end < changes.size() && changes[end].rank == changes[begin].rank) ++end;
+    const auto of_rank = changes.subspan(begin, end - begin);
+    for (const RankChange& change : of_rank) {
+      for_each_entry(change.place,
+                     [&](std::size_t margin, double x) { part_[margin] += static_cast<float>(change.amount * x); });
+    }
+    for (const RankChange& change : of_rank) {
+      for_each_entry(change.place, [&](std::size_t margin, double) {
+        const float moved = std::exchange(part_[margin], 0.0f);
+        apart += static_cast<double>(moved) * moved;
+        total_[margin] += moved;
+      });
+    }
+  }
+  for (const RankChange& change : changes) {
+    for_each_entry(change.place, [&](std::size_t margin, double) {
+      const float moved = std::exchange(total_[margin], 0.0f);
+      together += static_cast<double>(moved) * moved;
+    });
+  }
+  return apart > 0 ? together / apart : 1;
 }
 
 void Coordinates::restored() {
   for (std::size_t i = 0; i < margins_.size(); ++i) margins_[i] = intercepts_[i / columns_.rows()];
   for (std::size_t coordinate = 0; coordinate < size(); ++coordinate) {
-    if (weights_[coordinate] == 0) continue;
-    add_to_margins(place_of(coordinate), weights_[coordinate], [](std::size_t) { return 1.0; });
+    if (weights_[coordinate] != 0) add_to_margins(place_of(coordinate), weights_[coordinate]);
   }
 }
 

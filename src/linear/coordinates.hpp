@@ -16,6 +16,13 @@
 
 namespace tulle::linear {
 
+/// A change of what lies at a place, and the rank that made it.
+struct RankChange {
+  int rank;
+  std::uint64_t place;
+  float amount;
+};
+
 class Coordinates {
  public:
   /// All weights are 0. `options` must outlive this.
@@ -35,15 +42,25 @@ class Coordinates {
   /// there is one rank.
   void set_overlaps(PoolVector<float> overlaps) { overlaps_ = std::move(overlaps); }
   bool has_overlaps() const { return !overlaps_.empty(); }
+  /// The mean overlap of the entries of coordinates [begin, end).
+  double mean_overlap(std::size_t begin, std::size_t end) const;
+  /// Which share of what overlaps are above 1 is taken from now on; 1 until set.
+  void set_caution(double caution) { caution_ = caution; }
+  double caution() const { return caution_; }
 
   /// How far to move it, from the slopes of the rows that its column has.
   float step_of(std::size_t coordinate) const;
   float intercept_step_of(std::size_t vector) const;
   /// Moves what lies at `place`, and the margins with it, and gives by how much. Costs its column's non-zeros.
   float change(std::uint64_t place, float amount);
-  /// The same, but margins move as if all ranks that overlap did the same: until settle() of what this gives.
+  /// The same, but margins move as if all ranks that overlap did the same: until settle() of what this gives, with the
+  /// caution of now.
   float change_ahead(std::uint64_t place, float amount);
-  void settle(std::uint64_t place, float moved);
+  void settle(std::uint64_t place, float moved, double caution);
+  /// By how much the changes of ranks point the same way: the square of the length by which they move margins together,
+  /// over the sum of the squares of each rank's. 1 where they are independent, the number of ranks where they are
+  /// equal. REQUIRES: changes of a rank are neighbours.
+  double alignment(std::span<const RankChange> changes);
 
   /// The loss of the rows [begin, end), summed.
   double loss(std::size_t begin, std::size_t end) const;
@@ -57,11 +74,14 @@ class Coordinates {
   double row_weight(std::size_t row) const { return class_weights_.empty() ? 1 : class_weights_[classes_[row]]; }
   template <class RowOf, class ValueOf>
   ColumnSums sums_of(std::size_t vector, std::size_t count, RowOf row_of, ValueOf value_of) const;
-  double overlap(std::size_t margin) const { return overlaps_.empty() ? 1 : overlaps_[margin]; }
+  double overlap(std::size_t margin, double caution) const {
+    return overlaps_.empty() ? 1 : 1 + caution * (overlaps_[margin] - 1);
+  }
   float move_weight(std::uint64_t place, float amount);
-  /// Adds amount·x·factor(margin) to the margins of the column that lies at `place`.
-  template <class FactorOf>
-  void add_to_margins(std::uint64_t place, double amount, FactorOf factor);
+  /// Calls visit(margin, x) for the column that lies at `place`.
+  template <class Visit>
+  void for_each_entry(std::uint64_t place, Visit visit) const;
+  void add_to_margins(std::uint64_t place, double amount);
 
   const TrainOptions& options_;
   Columns columns_;
@@ -73,6 +93,8 @@ class Coordinates {
   PoolVector<float> intercepts_;
   PoolVector<double> margins_;  // vector·rows + row
   PoolVector<float> overlaps_;  // likewise
+  double caution_ = 1;
+  PoolVector<float> part_, total_;  // by margin, of alignment(): 0 between its calls
 };
 
 }  // namespace tulle::linear

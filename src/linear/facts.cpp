@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/memory.hpp"
 #include "linear/ordered_key.hpp"
 #include "tulle/base/error.hpp"
 
@@ -65,6 +66,17 @@ Task<Facts> gather_facts(Group& group, Dataset& data, Loss loss, bool is_replica
   const std::exception_ptr unusable = failure_of([&] { check_labels(facts); });
   co_await group.fail_together(unusable);
   co_return facts;
+}
+
+Task<> require_memory_for(Group& group, const Facts& facts, std::uint64_t bytes_of_feature, bool is_shared) {
+  const std::uint64_t ranks = is_shared ? 1 : group.ranks_of_node();
+  const std::string whose = ranks > 1 ? fmt::format(" on each of {} ranks here", ranks) : "";
+  const std::exception_ptr failure = failure_of([&] {
+    require_memory(facts.features * bytes_of_feature * ranks,
+                   fmt::format("the largest index in the data is {} (counted from 0): {} features at {} bytes each{}",
+                               facts.features - 1, facts.features, bytes_of_feature, whose));
+  });
+  co_await group.fail_together(failure);
 }
 
 std::vector<double> class_weights(const Facts& facts, const TrainOptions& options) {

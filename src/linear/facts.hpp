@@ -27,6 +27,10 @@ using OnRows = std::function<void(std::uint64_t rows)>;
 /// or labels that are no classes.
 Task<Facts> gather_facts(Group& group, Dataset& data, Loss loss, bool is_replicated, const OnRows* on_rows = nullptr);
 
+/// Throws system on all ranks, naming the largest index of the data, where `bytes_of_feature` for every feature are
+/// more than this machine has for all ranks on it. `is_shared`: ranks hold it once.
+Task<> require_memory_for(Group& group, const Facts& facts, std::uint64_t bytes_of_feature, bool is_shared = false);
+
 /// What rows weigh by their class: a factor for each label of `facts`.
 std::vector<double> class_weights(const Facts& facts, const TrainOptions& options);
 

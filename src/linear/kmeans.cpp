@@ -209,6 +209,8 @@ Task<KmeansResult> kmeans_task(Communicator communicator, Dataset& data, KmeansO
                 fmt::format("clusters must be 1 to the number of rows, and at most {} with {} features",
                             kMaxFeatures / std::max<std::uint64_t>(1, facts.features), facts.features));
   }
+  // Centers, their sums here and from all ranks.
+  co_await require_memory_for(group, facts, options.clusters * (3 * sizeof(float) + 1));
   Kmeans run(group, data, options, facts.features);
   KmeansResult result = co_await run.run();
   co_return result;

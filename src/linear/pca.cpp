@@ -173,6 +173,8 @@ Task<PcaResult> pca_task(Communicator communicator, Dataset& data, PcaOptions op
                 fmt::format("components must be 1 to the {} features, and at most {}", facts.features,
                             kMaxFeatures / std::max<std::uint64_t>(1, facts.features)));
   }
+  // The mean, and components with their products here and from all ranks.
+  co_await require_memory_for(group, facts, sizeof(float) + options.components * (3 * sizeof(float) + 1));
   Pca run(group, data, options, facts);
   PcaResult result = co_await run.run();
   co_return result;

@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "linear/change_blocks.hpp"
@@ -30,17 +31,26 @@ class Scd final : public Method {
   Scd(Session& session, Dataset& data, const Start& start);
 
   Task<> run_epoch() override;
-  Task<double> epoch_loss() override { return loss(); }
+  Task<double> epoch_loss() override;
   Task<double> loss() override;
   std::shared_ptr<const Snapshot> snapshot() override;
   std::string row() const override { return row_; }
-  std::vector<std::span<std::byte>> state() override { return coordinates_.state(); }
-  void restored() override { coordinates_.restored(); }
+  std::vector<std::span<std::byte>> state() override {
+    auto state = coordinates_.state();
+    state.push_back(std::as_writable_bytes(std::span(&learned_, 1)));
+    return state;
+  }
+  void restored() override {
+    coordinates_.restored();
+    set_caution();
+  }
 
  private:
   std::size_t slice_begin(int rank) const;
   std::vector<std::uint64_t> cuts() const;
   PoolVector<float> overlaps() const;
+  void set_caution();
+  void measure(const AnyStream& gathered);
   void shuffle_slice();
   void move_coordinates(std::uint64_t iteration);
   void move_intercepts();
@@ -59,13 +69,30 @@ class Scd final : public Method {
   std::string row_;
   std::uint64_t coordinates_of_iteration_, iterations_of_epoch_, intercept_period_;
   PoolVector<std::uint32_t> order_;
-  PoolVector<Change> changes_;               // of this iteration, by this rank
-  PoolDeque<PoolVector<Change>> unsettled_;  // of this and earlier ones, as weights really moved
+  PoolVector<Change> changes_;  // of this iteration, by this rank
+  // Of this iteration and earlier ones, as weights really moved.
+  struct Unsettled {
+    double caution;
+    PoolVector<Change> changes;
+  };
+  PoolDeque<Unsettled> unsettled_;
+  double mean_overlap_ = 1;
+  // Equal on all ranks.
+  struct Learned {
+    double alignment = 0;  // 0: not measured yet
+    double margin = 1.25;
+    double objective = std::numeric_limits<double>::max();
+  };
+  Learned learned_;
+  PoolVector<RankChange> all_changes_;
 };
 
 // Ranks of few coordinates hear from each other at least so often in an epoch, unless options say otherwise.
 constexpr std::uint64_t kIterations = 32;
 constexpr std::uint64_t kMostCoordinates = 100;
+// Alignments are measured in one iteration of so many, and of what they were this share stays.
+constexpr std::uint64_t kMeasureEvery = 8;
+constexpr double kMemory = 0.7;
 
 // The paper's way is an allgather; a row of allreduce does as well.
 OperationKind kind_of(std::string_view aggregation) {
@@ -93,6 +120,7 @@ Scd::Scd(Session& session, Dataset& data, const Start& start)
   const std::uint64_t nonzeros_of_iteration = coordinates_.vectors() * columns.nonzeros() / iterations_of_epoch_;
   intercept_period_ = std::max<std::uint64_t>(1, columns.rows() / std::max<std::uint64_t>(1, nonzeros_of_iteration));
   if (ranks > 1 || options_.damping > 0) coordinates_.set_overlaps(overlaps());
+  mean_overlap_ = coordinates_.mean_overlap(slice_begin(session.group.rank()), slice_begin(session.group.rank() + 1));
 }
 
 std::size_t Scd::slice_begin(int rank) const {
@@ -142,6 +170,29 @@ PoolVector<float> Scd::overlaps() const {
   return overlaps;
 }
 
+void Scd::set_caution() {
+  if (options_.damping > 0 || learned_.alignment == 0 || mean_overlap_ <= 1) return;
+  const double overlap = 1 + learned_.margin * (learned_.alignment - 1) + (learned_.margin - 1);
+  coordinates_.set_caution(std::clamp((overlap - 1) / (mean_overlap_ - 1), 0.0, 1.0));
+}
+
+// What was measured is forgotten slowly, because single iterations differ.
+void Scd::measure(const AnyStream& gathered) {
+  all_changes_.clear();
+  blocks_.read(
+      gathered,
+      [&](int rank, std::uint64_t place, float amount) {
+        all_changes_.push_back({rank, place, amount});
+      },
+      [](Vote) {});
+  if (all_changes_.empty()) return;
+  const double alignment = coordinates_.alignment(all_changes_);
+  learned_.alignment = std::max(alignment, 1 + kMemory * (learned_.alignment - 1));
+  set_caution();
+  session_.group.charge(3 * all_changes_.size() * coordinates_.columns().nonzeros() /
+                        std::max<std::size_t>(1, coordinates_.columns().size()));
+}
+
 void Scd::shuffle_slice() {
   const std::size_t begin = slice_begin(session_.group.rank()), end = slice_begin(session_.group.rank() + 1);
   order_.resize(end - begin);
@@ -157,7 +208,7 @@ Task<> Scd::run_epoch() {
   shuffle_slice();
   for (std::uint64_t i = position.step_of_epoch; i < iterations_of_epoch_ && !session_.is_stopping; ++i) {
     changes_.clear();
-    unsettled_.emplace_back();
+    unsettled_.push_back({coordinates_.caution(), {}});
     move_coordinates(i);
     if (options_.intercept && i % intercept_period_ == 0) move_intercepts();
     AnyStream block = take_changes();
@@ -205,7 +256,7 @@ void Scd::move_intercepts() {
 void Scd::move(std::uint64_t place, float amount) {
   if (amount == 0) return;
   changes_.push_back({place, amount});
-  unsettled_.back().push_back({place, coordinates_.change_ahead(place, amount)});
+  unsettled_.back().changes.push_back({place, coordinates_.change_ahead(place, amount)});
 }
 
 AnyStream Scd::take_changes() {
@@ -230,8 +281,9 @@ void Scd::start_exchange(AnyStream block) {
 // Everyone's changes but this rank's own, which are applied already, and ahead of the others'.
 void Scd::apply(const AnyStream& gathered) {
   std::uint64_t columns = 0;
-  for (const Change& own : unsettled_.front()) coordinates_.settle(own.place, own.amount);
-  if (coordinates_.has_overlaps()) columns += unsettled_.front().size();
+  const Unsettled& oldest = unsettled_.front();
+  for (const Change& own : oldest.changes) coordinates_.settle(own.place, own.amount, oldest.caution);
+  if (coordinates_.has_overlaps()) columns += oldest.changes.size();
   unsettled_.pop_front();
   const auto change = [&](int rank, std::uint64_t place, float amount) {
     if (rank == session_.group.rank()) return;
@@ -243,11 +295,22 @@ void Scd::apply(const AnyStream& gathered) {
     if (cast == kSaveVote) session_.saves = true;
   };
   blocks_.read(gathered, change, vote);
+  const bool is_measured = session_.position.step_of_epoch % kMeasureEvery == 0;
+  if (session_.group.size() > 1 && options_.damping == 0 && is_measured) measure(gathered);
   const std::size_t all = std::max<std::size_t>(1, coordinates_.columns().size());
   session_.group.charge(columns * coordinates_.columns().nonzeros() / all);
   session_.position.steps += 1;
   session_.position.step_of_epoch += 1;
   session_.tell_step(iterations_of_epoch_);
+}
+
+Task<double> Scd::epoch_loss() {
+  const double mean = co_await loss();
+  const double objective = mean + snapshot()->penalty;
+  if (objective > learned_.objective) learned_.margin *= 2;
+  learned_.objective = objective;
+  set_caution();
+  co_return mean;
 }
 
 // Every rank could compute all of it; each does its share, and the sum is the same everywhere.

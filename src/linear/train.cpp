@@ -4,7 +4,6 @@
 
 #include <array>
 
-#include "base/memory.hpp"
 #include "linear/agreement.hpp"
 #include "linear/scd.hpp"
 #include "linear/session.hpp"
@@ -67,29 +66,14 @@ std::uint64_t bytes_of_feature(const TrainOptions& options, std::uint64_t vector
   return scales + vectors * (gradient + models + (is_penalized ? 16 : 8));
 }
 
-// All ranks of this machine, unless they share.
-Task<> require_memory_for(Session& session, const Dataset& data) {
-  const TrainOptions& options = session.options;
-  const std::uint64_t each = bytes_of_feature(options, vectors_of(session.facts.labels.size()));
-  const std::uint64_t ranks = options.replicas ? 1 : session.group.ranks_of_node();
-  const std::string whose = ranks > 1 ? fmt::format(" on {} ranks of a machine", ranks) : "";
-  const std::exception_ptr failure = failure_of([&] {
-    require_memory(session.facts.features * each * ranks,
-                   fmt::format("a model of {} features (the largest index in the data is {}, counted from 0; on this "
-                               "rank {}) at {} bytes a feature{}",
-                               session.facts.features, session.facts.features - 1, data.features() - 1, each, whose));
-  });
-  co_await session.group.fail_together(failure);
-}
-
 }  // namespace
 
 double default_rate(Loss loss) {
   switch (loss) {
     case Loss::logistic:
     case Loss::hinge: return 0.2;
-    case Loss::squares: return 0.1;
-    case Loss::squared_hinge: return 0.05;
+    case Loss::squared_hinge: return 0.08;
+    case Loss::squares: return 0.05;
   }
   return 0.1;
 }
@@ -123,7 +107,8 @@ Task<TrainResult> train_task(Communicator communicator, Dataset& data, Dataset* 
   const std::uint64_t places = vectors_of(session.facts.labels.size()) * (session.facts.features + 1);
   require(places <= kMaxFeatures, "classes times features", fmt::format("at most {}", kMaxFeatures));
   const bool is_sgd = options.solver == Solver::sgd;
-  co_await require_memory_for(session, data);
+  const std::uint64_t bytes = bytes_of_feature(options, vectors_of(session.facts.labels.size()));
+  co_await require_memory_for(session.group, session.facts, bytes, options.replicas != nullptr);
   const Start start = co_await gather_start(session.group, data, session.facts, options, !is_sgd);
   std::optional<FeatureSums> sums;
   if (is_sgd && options.schedule == Schedule::adagrad) {

@@ -6,10 +6,6 @@ with restarts) on all rows. Needs numpy and scipy. The optima that real_data_tes
     tests/linear/optima.py a9a.xz squared_hinge 0 1e-4
     tests/linear/optima.py a9a.xz squares 0 1e-4
     tests/linear/optima.py a9a.xz squares 1e-3 0
-    tests/linear/optima.py a9a.xz hinge 0 1e-4
-    tests/linear/optima.py w8a.xz squares 1e-3 0
-
-Of the hinge loss it takes a smooth one that is at most 1e-4 below it, so its minimum is a lower bound as near.
 """
 import lzma
 import sys
@@ -33,17 +29,11 @@ def read_rows(path):
     return scipy.sparse.csr_matrix((values, indices, begins)), numpy.array(labels)
 
 
-SMOOTH = 2e-4  # the width of the parabola in the hinge's corner
 LOSSES = {  # value, slope, the most that the second derivative can be
     "logistic": (lambda m, y: numpy.logaddexp(0, -y * m), lambda m, y: -y / (1 + numpy.exp(y * m)), 0.25),
     "squared_hinge": (lambda m, y: numpy.maximum(0, 1 - y * m) ** 2, lambda m, y: -2 * y * numpy.maximum(0, 1 - y * m), 2),
     "squares": (lambda m, y: (m - y) ** 2 / 2, lambda m, y: m - y, 1),
-    "hinge": (lambda m, y: smooth_hinge(1 - y * m), lambda m, y: -y * numpy.clip((1 - y * m) / SMOOTH, 0, 1), 1 / SMOOTH),
 }
-
-
-def smooth_hinge(lack):
-    return numpy.where(lack >= SMOOTH, lack - SMOOTH / 2, numpy.maximum(0, lack) ** 2 / (2 * SMOOTH))
 
 
 def optimum(rows, labels, loss, l1, l2, steps=200000):

@@ -74,8 +74,10 @@ TEST(RealData, EverySolverAndModelComesNearTheMinimumOnA9aWithDefaultOptions) {
         const TrainOptions options{.solver = solver, .loss = each.loss, .penalty = each.penalty};
         const double objective = testing::train_in_simulation(parts, options)[0].objective.value();
         if (ranks == 1) alone = objective;
-        // Coordinate descent needs more epochs where columns say nearly the same, and several ranks move them.
-        const double tolerance = solver == Solver::sgd ? 1e-3 : 3e-3;
+        // Coordinate descent needs more epochs where columns say nearly the same. Of the losses the squared hinge is
+        // the steepest, so the noise of the last batches shows most.
+        const bool is_steep = each.loss == Loss::squared_hinge;
+        const double tolerance = solver == Solver::scd ? 3e-3 : is_steep ? 1.5e-3 : 1e-3;
         EXPECT_NEAR(objective, each.minimum, tolerance) << to_string(each.loss) << " on " << ranks;
         EXPECT_GT(objective, each.minimum - 1e-5);
         EXPECT_LT(objective, 1.05 * alone) << to_string(each.loss) << " on " << ranks;

@@ -477,15 +477,22 @@ TEST(Train, NamesALargeIndexAndTheMemoryThatItAsksForBeforeItIsTaken) {
   Rows rows = sample_rows({.rows = 20});
   rows.add(4000000000u, 1);
   rows.end_row(1);
+  const auto expect_named = [](const std::string& error, const std::string& bytes) {
+    EXPECT_NE(error.find("the largest index in the data is 4000000000"), std::string::npos) << error;
+    EXPECT_NE(error.find(bytes + " bytes each"), std::string::npos) << error;
+    EXPECT_NE(error.find("this machine has"), std::string::npos) << error;
+  };
   for (const Solver solver : {Solver::sgd, Solver::scd}) {
     TrainOptions options{.solver = solver, .epochs = 1};
     if (machine_memory_bytes() > (std::uint64_t{1} << 36)) GTEST_SKIP() << "this machine has more";
     const std::string error = testing::error_of([&] { train_alone(rows, options); });
-    EXPECT_NE(error.find("the largest index in the data is 4000000000"), std::string::npos) << error;
-    EXPECT_NE(error.find(solver == Solver::sgd ? "37 bytes a feature" : "16 bytes a feature"), std::string::npos)
-        << error;
-    EXPECT_NE(error.find("this machine has"), std::string::npos) << error;
+    expect_named(error, solver == Solver::sgd ? "37" : "16");
   }
+  run_threads(2, [&](Communicator& communicator) {
+    Dataset data(rows);
+    expect_named(testing::error_of([&] { kmeans(communicator, data, {.clusters = 1}); }), "13");
+    expect_named(testing::error_of([&] { pca(communicator, data, {.components = 1}); }), "17");
+  });
 }
 
 TEST_F(Checkpoint, IsNotReplacedByARunThatDiverged) {

@@ -40,7 +40,7 @@ std::string_view to_string(Schedule schedule);
 /// Throws bad_input that lists the allowed names.
 Schedule schedule_from(std::string_view name);
 
-/// 0.2 for logistic and hinge, 0.1 for squares, 0.05 for squared_hinge.
+/// 0.2 for logistic and hinge, 0.08 for squared_hinge, 0.05 for squares.
 double default_rate(Loss loss);
 
 /// How good a model is on rows that were not trained on. `loss` leaves the penalty out.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
+
 #include "cli/common/numbers.hpp"
 #include "tulle/comm/profile_file.hpp"
 
@@ -41,6 +43,13 @@ void add_launch_flags(CLI::App& command, LaunchFlags& flags) {
       [&flags](const std::string& text) {
         const double seconds = parse_real(text);
         flags.deadline_seconds = seconds > 0 ? std::optional(seconds) : std::nullopt;
+      });
+  add(command, "--checksums", "on|off|all",
+      "of payloads on TCP's sockets, of none, or of all on every transport, in place of TULLE_CHECKSUM (on)",
+      [](const std::string& text) {
+        if (text != "on" && text != "off" && text != "all")
+          reject("--checksums", fmt::format("'{}' is not on, off or all", text));
+        ::setenv("TULLE_CHECKSUM", text.c_str(), 1);
       });
 }
 

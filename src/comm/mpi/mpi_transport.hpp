@@ -8,6 +8,7 @@
 
 #include "comm/mpi/envelope.hpp"
 #include "comm/mpi/mpi_allreduce.hpp"
+#include "comm/mpi/mpi_error.hpp"
 #include "comm/mpi/request_set.hpp"
 #include "tulle/comm/mpi.hpp"
 #include "tulle/comm/transport.hpp"
@@ -33,7 +34,8 @@ class MpiTransport final : public Transport {
   void attach(MessageSink& sink) override { sink_ = &sink; }
   void send(int peer, Message message) override;
   bool poll() override;
-  double now() const override { return MPI_Wtime(); }
+  /// After the end of MPI it stands still: MPICH ends a process that asks then.
+  double now() const override { return mpi_is_running() ? MPI_Wtime() : 0; }
   void push() override;
   Profile default_profile() const override;
   int node_of(int rank) const override { return placement_.nodes[static_cast<std::size_t>(rank)]; }

@@ -38,6 +38,20 @@ report(close=bool(close), dense=zlib.crc32(dense), sparse=zlib.crc32(sparse.to_d
     assert 2000 < reports[0]["nnz"] <= 8000 and reports[0]["sent"] > 0
 
 
+def test_a_taken_port_beside_torchs_is_explained(monkeypatch):
+    for name in ("TULLE_ADDRESS", "TULLE_RANK", "TULLE_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    port = free_port()
+    for name, value in {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port - 1000, "RANK": 0, "WORLD_SIZE": 2}.items():
+        monkeypatch.setenv(name, str(value))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        with pytest.raises(tulle.SystemError) as caught:
+            tulle.connect(deadline=1)
+    assert str(port) in str(caught.value) and f"1000 above MASTER_PORT {port - 1000}" in str(caught.value)
+
+
 def test_a_killed_process_is_named_by_the_others():
     source = """
 comm = tulle.connect()

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any, Callable, Protocol, TypeVar
 
 from . import _core
-from ._errors import DeadlineError, Error, PeerFailedError
+from ._errors import DeadlineError, Error, PeerFailedError, SystemError
 
 T = TypeVar("T")
 
@@ -224,8 +224,8 @@ def connect(
 
     They meet at ``address`` ("host:port", where rank 0 listens meanwhile), by files in ``directory``, by a
     ``rendezvous`` of yours, or, where none of these is given, as the environment says: TULLE_ADDRESS, TULLE_RANK and
-    TULLE_SIZE, else torchrun's variables. docs/tcp.md has the rest. Who connects and is none of them is refused, and a
-    line on standard error says so.
+    TULLE_SIZE, else torchrun's variables: then rank 0 listens at MASTER_PORT + 1000. docs/tcp.md has the rest. Who
+    connects and is none of them is refused, and a line on standard error says so.
 
     >>> import tulle
     >>> tulle.connect("127.0.0.1:0", rank=0, size=1)
@@ -237,12 +237,26 @@ def connect(
     if address is None and directory is None:
         if rank is not None or size is not None:
             raise ValueError("rank and size go with address or directory")
-        return Communicator(_core.connect_by_environment(*tcp))
+        return _connect_by_environment(*tcp)
     if rank is None or size is None:
         raise ValueError("address and directory want rank and size, too")
     if directory is not None:
         return Communicator(_core.connect_by_directory(os.fspath(directory), rank, size, *tcp))
     return Communicator(_core.connect_by_address(*_host_and_port(address), rank, size, *tcp))
+
+
+def _connect_by_environment(interface: str, ports: str, deadline: float) -> Communicator:
+    try:
+        return Communicator(_core.connect_by_environment(interface, ports, deadline))
+    except (SystemError, DeadlineError) as error:
+        if "TULLE_ADDRESS" in os.environ or "MASTER_PORT" not in os.environ:
+            raise
+        master = os.environ["MASTER_PORT"]
+        where = (
+            f"ranks meet 1000 above MASTER_PORT {master}, or 1000 below where there is no such port, because torch's store "
+            "has that one; set TULLE_ADDRESS=host:port on all ranks to meet elsewhere"
+        )
+        raise type(error)(f"{error}; {where}", error.rank, error.peer) from None
 
 
 def _host_and_port(address: Any) -> tuple[str, int]:

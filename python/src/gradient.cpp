@@ -10,6 +10,7 @@
 
 #include "core.hpp"
 #include "group.hpp"
+#include "tulle/base/buffer.hpp"
 #include "tulle/base/crc32c.hpp"
 #include "tulle/comm/control.hpp"
 #include "tulle/gradient/elastic.hpp"
@@ -293,10 +294,11 @@ py::dict dict_of(const ParameterStats& stats) {
   return row;
 }
 
-// An accumulator, and where the recipe has them momentum and the outer step's momentum.
+// A residual, momentum and the outer step's momentum, where the recipe has them.
 std::uint64_t state_bytes(const gradient::Synchronizer& synchronizer, ParameterId parameter) {
-  const std::size_t more = synchronizer.momentum(parameter).size() + synchronizer.outer_momentum(parameter).size();
-  return (synchronizer.parameters()[parameter].size + more) * sizeof(float);
+  const std::size_t values = synchronizer.residual(parameter).size() + synchronizer.momentum(parameter).size() +
+                             synchronizer.outer_momentum(parameter).size();
+  return values * sizeof(float);
 }
 
 py::list plan_of(Synchronizer& synchronizer) {
@@ -497,6 +499,7 @@ void bind_gradient(py::module_& module) {
   module.def("recipe_json", [](const std::string& recipe) { return gradient::to_json(recipe_of(recipe)); });
   module.def("recipes", &list_recipes);
   module.def("run_elastic", &run_elastic);
+  module.def("cached_bytes", [] { return pool_stats().cached_bytes; });
 }
 
 }  // namespace tulle::python

@@ -275,3 +275,35 @@ def test_errors_of_a_step_that_nobody_can_help_come_through():
         return synchronizer.steps
 
     assert tulle.threads(2, function) == [0, 0]
+
+
+def test_a_recipe_that_keeps_nothing_takes_no_memory_for_it():
+    reports = run_ranks(
+        1,
+        """
+size = 8_000_000
+gradient = np.ones(size, np.float32)
+resident = lambda: int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+before = resident()
+told = {}
+for recipe in ("dense", "topk"):
+    synchronizer = tulle.Synchronizer({"w": size}, recipe)
+    synchronizer.step({"w": gradient})
+    told[recipe] = synchronizer.plan()[0]["state_bytes"], (resident() - before) / size
+    del synchronizer
+report(**told)
+""",
+    )
+    assert reports[0]["dense"][0] == 0 and reports[0]["dense"][1] < 3, reports
+    assert reports[0]["topk"][0] == 32_000_000, reports
+
+
+def test_a_rank_that_makes_none_is_named_within_the_deadline():
+    def function(comm):
+        if comm.rank == 1:
+            return None
+        with pytest.raises(tulle.DeadlineError) as caught:
+            tulle.Synchronizer({"w": 4}, comm=comm, deadline=0.5)
+        return str(caught.value)
+
+    assert "rank 1" in tulle.threads(2, function)[0]

@@ -126,7 +126,9 @@ class Synchronizer:
         self._ids = {each.name: number for number, each in enumerate(self._parameters)}
         rows = [tuple(each) for each in self._parameters]
         make = lambda: _core.Synchronizer(self._comm._group, rows, _text_of(recipe), options)  # noqa: E731
-        self._core: _core.Synchronizer = finish(self._comm, make)
+        deadline = options.get("deadline")
+        with self._comm._within(deadline if isinstance(deadline, (int, float)) and deadline > 0 else None):
+            self._core: _core.Synchronizer = finish(self._comm, make)
 
     @property
     def names(self) -> list[str]:

@@ -447,6 +447,53 @@ def a_rank_that_does_not_come_to_register_is_named_within_the_deadline():
     assert handle.stats()["second.weight"]["step"] == 1
 
 
+@check
+def what_one_rank_calls_alone_ends_within_the_deadline():
+    calls = [lambda handle: handle.report(), lambda handle: handle.state_dict(all_ranks=True)]
+    for call in calls:
+        ddp, handle = registered(made(), "topk:1%", deadline=2)
+        loss_of(ddp, 0).backward()
+        if RANK == 0:
+            error = raised_by(lambda: call(handle))
+            assert isinstance(error, tulle.DeadlineError) and "rank 1" in str(error), error
+        dist.barrier()
+        error = raised_by(lambda: loss_of(ddp, 1).backward())  # what went wrong is told to who comes later
+        assert isinstance(error, tulle.Error) and "rank 1" in str(error), error
+        assert "within 2 s" in str(error) or "2 s" in str(error), error
+
+
+@check
+def what_cannot_be_done_twice_or_too_late_is_refused():
+    ddp, _ = registered(made(), "topk:1%")
+    require(lambda: tulle.torch.register(ddp, "topk:1%"), RuntimeError, "register_comm_hook")
+    model = made()
+    optimizer = tulle.torch.DistributedOptimizer(sgd(model), model, "topk:1%")
+    words = "DistributedOptimizer already"
+    require(lambda: tulle.torch.DistributedOptimizer(optimizer, model, "topk:1%"), TypeError, words)
+    require(lambda: optimizer.add_param_group({"params": [nn.Parameter(torch.ones(3))]}), ValueError, "add them before")
+    model.added = nn.Parameter(torch.ones(3))
+    optimizer.param_groups[0]["params"].append(model.added)
+    (loss_of(model, 0) + model.added.sum()).backward()
+    require(optimizer.step, ValueError, "a parameter of shape (3,) has a gradient and was not there")
+    model, other = made(), made()
+    both = torch.optim.SGD([*model.parameters(), *other.parameters()], lr=0.1)
+    require(lambda: tulle.torch.Local(model, both, "local2"), ValueError, "that was not the model's")
+    for change in (lambda: model.extra.weight.requires_grad_(True), lambda: local.inner.add_param_group({"params": [wide]})):
+        model, wide = made(), nn.Parameter(torch.ones(3))
+        model.extra.weight.requires_grad_(False)
+        local = tulle.torch.Local(model, sgd(model), "local2")
+        local.step()
+        dist.barrier()
+        change()
+        require(local.step, ValueError, "or had no requires_grad, at Local()")
+    model = made()
+    model.first.weight.requires_grad_(False)
+    optimizer = tulle.torch.DistributedOptimizer(sgd(model), model, "topk:1%")
+    model.first.weight.requires_grad_(True)
+    loss_of(model, 0).backward()
+    require(optimizer.step, ValueError, "has a gradient and was not there, or had no requires_grad")
+
+
 # ------------------------------------------------------------ sharded models, and words
 
 

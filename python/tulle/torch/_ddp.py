@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .. import _core
 from .._communicator import Communicator
 from .._gradient import Recipe, SynchronizerOptions, recipe_fields
 from ._all_reduce import infinite, like, replace
@@ -324,7 +325,11 @@ class Handle:
         >>> print(handle.plan_text())  # doctest: +SKIP
         """
         total = sum(row["state_bytes"] for row in self.plan())
-        return f"{self._pipeline.synchronizer.plan_text()}state kept on this rank: {total} bytes\n"
+        buffers = _core.cached_bytes()
+        return (
+            f"{self._pipeline.synchronizer.plan_text()}state kept on this rank: {total} bytes\n"
+            f"buffers of past exchanges, for the next ones: {buffers} bytes in this process\n"
+        )
 
     def stats(self) -> dict[str, dict[str, Any]]:
         """What the last step of each parameter did on this rank, by name.

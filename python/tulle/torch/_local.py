@@ -24,6 +24,19 @@ def _require_own(model: Any, inner: Any) -> None:
     own = {id(each) for each in model.parameters()}
     if not any(id(each) in own for group in groups for each in group["params"]):
         raise ValueError("inner has none of the model's parameters: make it with model.parameters()")
+    _require_exchanged(groups, own)
+
+
+def _require_exchanged(groups: Any, known: Any) -> None:
+    """Raises ValueError where the optimizer changes a parameter that ranks do not exchange."""
+    for group in groups:
+        for each in group["params"]:
+            if each.requires_grad and id(each) not in known:
+                raise ValueError(
+                    f"inner has a parameter of shape {tuple(each.shape)} that was not the model's, or had no requires_grad, at "
+                    "Local(), so that ranks would not exchange it: make inner with model.parameters(), and Local() again "
+                    "where the model has changed"
+                )
 
 
 class _Plan:
@@ -108,6 +121,7 @@ class Local:
 
     @torch.no_grad()
     def _exchange(self) -> None:
+        _require_exchanged(self.inner.param_groups, self._pipeline.number)
         parameters = list(self._pipeline.named.values())
         self._pipeline.compare_weights(self._before)
         moved = [before.float() - now.float() for before, now in zip(self._before, parameters)]

@@ -24,16 +24,20 @@ constexpr const char* kExamples = R"(Examples:
   mpirun -n 4 tulle bench allreduce --dimension 2^24 --density 0.1% 1% 10% --summary
 )";
 
-// Under a launcher every rank most likely comes to the same conclusion; rank 0 prints it and gives the exit code.
+// Under a launcher every rank most likely comes to the same conclusion; rank 0 prints it and gives the exit code. Under
+// mpirun the others leave with 0, because it ends the job, maybe before the message is out, when the first of them
+// gives another.
 int stop(const CLI::App& app, const CLI::ParseError& error) {
-  const bool prints = tulle::cli::this_job().prints();
+  const tulle::cli::Job job = tulle::cli::this_job();
+  const bool prints = job.prints();
+  if (!prints && !job.has_rendezvous) return 0;
   if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {  // --help, --version
     if (!prints) return 0;
     app.exit(error);
     return std::cout.flush() ? 0 : 1;
   }
   if (!prints) tulle::cli::leave_to_rank_zero();
-  tulle::cli::print_error(tulle::cli::explain(app, error));
+  tulle::cli::print_error((prints ? "" : fmt::format("rank {}: ", job.rank)) + tulle::cli::explain(app, error));
   return 2;
 }
 

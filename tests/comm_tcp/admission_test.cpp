@@ -343,6 +343,20 @@ TEST(Doors, HangUpOnAGuestThatDoesNotAnswer) {
   EXPECT_EQ(door.waiting(), 0);
 }
 
+// A child has a copy of the door and of its sockets, and not of its thread.
+TEST(Doors, StayOpenWhenAForkedChildEnds) {
+  auto door = std::make_unique<Door>(DoorOptions{.host = kHost});
+  const std::uint16_t port = door->port();
+  const std::vector<int> ends = run_processes(1, 60, [&](int) -> std::string {
+    door.reset();
+    return "";
+  });
+  EXPECT_EQ(ends, std::vector<int>{0});
+  const Fd guest = connected_to(port);
+  ASSERT_TRUE(send_whole(guest.get(), good_knock(), Deadline(10)));
+  EXPECT_EQ(next_note(guest), NoteKind::call);
+}
+
 TEST(Doors, KeepABoundedNumberOfGuests) {
   Door door({.host = kHost});
   std::vector<Fd> guests;

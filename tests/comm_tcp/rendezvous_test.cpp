@@ -310,6 +310,14 @@ TEST(AddressRendezvous, BelievesAFalseRankZeroNothing) {
   EXPECT_TRUE(contains(error, "rank 0 of the job TULLE_JOB=b answered")) << error;
 }
 
+TEST(AddressRendezvous, SaysThatAFalseRankZeroSaysNothing) {
+  const Fd listener = listen_at(*SocketAddress::from_numbers("127.0.0.1", 0), {});
+  const std::uint16_t port = address_of_this_end(listener.get()).port();
+  const std::string error = error_of([&] { at_port(port, 0.1)(1, 2)->allgather("x"); });
+  EXPECT_TRUE(contains(error, "rank 0 did not answer")) << error;
+  EXPECT_TRUE(contains(error, "who listens there says nothing")) << error;
+}
+
 TEST(DirectoryRendezvous, KeepsTwoJobsInOneDirectoryApart) {
   const TemporaryDirectory directory;
   run_ranks(4, [&](int number) {

@@ -1,5 +1,7 @@
 // tulle-nn: the part of the tulle command that is linked with libtorch. `tulle train nn` starts it.
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 
 #include "cli/common/launch.hpp"
@@ -12,10 +14,12 @@ namespace {
 
 // As in main.cpp: under a launcher rank 0 speaks for all that have the same to say.
 int stop(const CLI::App& app, const CLI::ParseError& error) {
-  const bool prints = tulle::cli::this_job().prints();
+  const tulle::cli::Job job = tulle::cli::this_job();
+  const bool prints = job.prints();
+  if (!prints && !job.has_rendezvous) return 0;
   if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return prints ? app.exit(error) : 0;
   if (!prints) tulle::cli::leave_to_rank_zero();
-  tulle::cli::print_error(tulle::cli::explain(app, error));
+  tulle::cli::print_error((prints ? "" : fmt::format("rank {}: ", job.rank)) + tulle::cli::explain(app, error));
   return 2;
 }
 

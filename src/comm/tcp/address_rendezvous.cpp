@@ -218,9 +218,10 @@ class AddressRendezvous final : public RendezvousMember {
   std::vector<std::string> call(const std::string& mine, const Deadline& deadline) const {
     constexpr double kForTheAnswerSeconds = 2;
     const Deadline patience(options_.deadline_seconds + kForTheAnswerSeconds);
-    std::string last_failure = "nobody listens there";
+    std::string last_failure = "nobody answered";
     while (!deadline.has_passed()) {
       for (const SocketAddress& address : SocketAddress::resolve(options_.host, options_.port, deadline)) {
+        last_failure = "who listens there says nothing";
         try {
           if (auto content = call_once(address, mine, deadline, patience)) {
             return unpack_strings(*content, static_cast<std::size_t>(size()), "rendezvous: rank 0's answer");

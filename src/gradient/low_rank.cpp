@@ -110,6 +110,15 @@ void draw_column(std::span<float> values, std::uint64_t seed, std::uint64_t step
   }
 }
 
+// Takes out of the column what it has in common with the first `earlier` ones.
+void project(std::span<float> factor, std::size_t length, std::size_t earlier, std::span<float> current) {
+  for (std::size_t c = 0; c < earlier; ++c) {
+    const std::span<float> unit = column(factor, length, c);
+    const double share = dot_in_f64(unit, current);
+    for (std::size_t i = 0; i < length; ++i) current[i] = static_cast<float>(current[i] - share * unit[i]);
+  }
+}
+
 }  // namespace
 
 MatrixShape matrix_of(std::span<const std::uint64_t> extents) {
@@ -157,19 +166,20 @@ void subtract_expanded(std::span<const float> left, std::span<const float> right
   if (shape.size() > 0) add_expanded(left, right, shape, -1, matrix.data());
 }
 
-// What is left of a column after projection is noise where it is far smaller than the column was. In f64, where neither
-// a column's length nor its reciprocal leaves the range. A value that is not finite stays one.
+// What is left of a column after projection is noise where it is far smaller than the column was. Where it is smaller,
+// rounding left something of the earlier columns that is no longer small beside it: a second projection takes that out.
+// In f64, where neither a column's length nor its reciprocal leaves the range. A value that is not finite stays one.
 void orthogonalize(std::span<float> factor, std::size_t length) {
   constexpr double kNoise = 1e-5;
   for (std::size_t c = 0; c * length < factor.size(); ++c) {
     const std::span<float> current = column(factor, length, c);
     const double before = std::sqrt(dot_in_f64(current, current));
-    for (std::size_t earlier = 0; earlier < c; ++earlier) {
-      const std::span<float> unit = column(factor, length, earlier);
-      const double share = dot_in_f64(unit, current);
-      for (std::size_t i = 0; i < length; ++i) current[i] = static_cast<float>(current[i] - share * unit[i]);
+    project(factor, length, c, current);
+    double norm = std::sqrt(dot_in_f64(current, current));
+    if (norm < before / 2) {
+      project(factor, length, c, current);
+      norm = std::sqrt(dot_in_f64(current, current));
     }
-    const double norm = std::sqrt(dot_in_f64(current, current));
     const double scale = norm > kNoise * before ? 1 / norm : 0.0;
     for (float& value : current) value = static_cast<float>(scale * value);
   }

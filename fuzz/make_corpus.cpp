@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/checkpoint.hpp"
+#include "base/output_file.hpp"
 #include "cli/common/value_file.hpp"
 #include "comm/agreement_message.hpp"
 #include "comm/tcp/card.hpp"
@@ -169,8 +170,9 @@ void write_models(const std::filesystem::path& root) {
 
 void write_checkpoint(const std::filesystem::path& root) {
   float weights[] = {1, 2, 3};
-  save_checkpoint(seed_path(root / "checkpoint", "run"), R"({"solver":"sgd","coordinates":100})",
-                  {std::as_writable_bytes(std::span(weights))});
+  OutputFile file(seed_path(root / "checkpoint", "run"));
+  tulle::write_checkpoint(file, R"({"solver":"sgd","coordinates":100})", {std::as_writable_bytes(std::span(weights))});
+  file.commit();
 }
 
 // Two ranks of a job, and one alone.

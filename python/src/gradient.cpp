@@ -456,7 +456,7 @@ void bind_state(py::class_<Synchronizer, std::shared_ptr<Synchronizer>>& bound) 
              s.run([&](gradient::Synchronizer& made) { return made.await_save_checkpoint(path, kind); });
            })
       .def("load_checkpoint", [](Synchronizer& s, const std::string& path) {
-        s.run([&](gradient::Synchronizer& made) { return made.await_load_checkpoint(path); });
+        return s.run([&](gradient::Synchronizer& made) { return made.await_load_checkpoint(path); });
       });
 }
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Union
 
@@ -421,6 +422,8 @@ class Synchronizer:
     def load_checkpoint(self, path: str | os.PathLike[str]) -> None:
         """Goes on from either kind of files, of any number of ranks. All ranks must call it.
 
+        It takes the newest step of which every rank has an intact file, and warns where a newer one is left out.
+
         >>> import tempfile, tulle
         >>> def function(comm, path):
         ...     synchronizer = tulle.Synchronizer({"w": 2}, "topk", comm=comm)
@@ -431,7 +434,9 @@ class Synchronizer:
         ...     tulle.threads(2, function, f"{directory}/state")
         [0, 0]
         """
-        finish(self._comm, lambda: self._core.load_checkpoint(os.fspath(path)))
+        left_out = finish(self._comm, lambda: self._core.load_checkpoint(os.fspath(path)))
+        if left_out:
+            warnings.warn(f"goes on from an older checkpoint, of step {self.steps}: {left_out}", stacklevel=2)
 
     # ------------------------------------------------------------ what it tells
 

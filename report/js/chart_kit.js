@@ -13,13 +13,7 @@ const liveCharts = new Set();
 function chartCard({ title, note, chart, columns, rows }) {
   const canvas = element("canvas", { role: "img", "aria-label": title });
   const plot = element("div", { class: "plot", style: `height:${chart.height}px` }, canvas);
-  liveCharts.add(() => {
-    try {
-      new Chart(canvas, chart.settings);
-    } catch (error) {
-      plot.replaceChildren(failureOf("The chart", error));
-    }
-  });
+  liveCharts.add(() => new Chart(canvas, chart.settings));
   return element(
     "div",
     { class: chart.height > 500 ? "card tall" : "card" },

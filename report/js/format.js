@@ -1,15 +1,9 @@
 // Numbers as people read them, and elements that hold text as text: rows come from files, so nothing is ever markup.
 
-// From this on a number is read by its exponent; of more than 21 digits toLocaleString() would throw.
-const LARGE = 1e15;
-
-function digits(number, most = 3) {
-  if (!Number.isFinite(number)) return "–";
-  if (Math.abs(number) >= LARGE) return number.toExponential(most - 1);
-  return Number(number.toPrecision(most)).toLocaleString("en", {
+const digits = (number, most = 3) =>
+  Number(number.toPrecision(most)).toLocaleString("en", {
     maximumSignificantDigits: Math.max(most, 1 + Math.floor(Math.log10(Math.abs(number) || 1))),
   });
-}
 
 function withUnit(number, units) {
   if (number == null || !Number.isFinite(number)) return "–";

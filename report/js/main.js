@@ -1,7 +1,6 @@
 // Puts the page together, and again whenever a filter or the theme changes.
 
 const SECTIONS = [
-  headline,
   timeSection,
   winnerSection,
   bytesSection,
@@ -15,18 +14,6 @@ const SECTIONS = [
   lossSection,
   papersSection,
 ];
-
-// A part of the page that cannot be shown says so in its place, and the others are shown.
-const failureOf = (name, error) => element("p", { class: "failed" }, `${name} cannot be shown: ${error.message}`);
-
-function sectionOf(make) {
-  try {
-    const made = make();
-    return made && !(made instanceof Element) ? renderSection(made) : made;
-  } catch (error) {
-    return element("section", { id: make.name }, failureOf(`The part of the page called ${make.name}`, error));
-  }
-}
 
 function renderSection({ id, title, about, cards, command }) {
   const missing = () =>
@@ -96,19 +83,12 @@ function renderOrigin() {
   document.getElementById("origin").textContent = text.filter(Boolean).join(" · ");
 }
 
-function guarded(name, work) {
-  try {
-    work();
-  } catch (error) {
-    document.getElementById("sections").before(failureOf(name, error));
-  }
-}
-
 function render() {
   clearCharts();
-  for (const failure of document.querySelectorAll("body > .failed")) failure.remove();
-  guarded("The filters", () => renderFilters(render));
-  document.getElementById("sections").replaceChildren(...SECTIONS.map(sectionOf).filter(Boolean));
+  renderFilters(render);
+  document
+    .getElementById("sections")
+    .replaceChildren(...[headline(), ...SECTIONS.map((section) => renderSection(section()))].filter(Boolean));
   drawCharts();
 }
 
@@ -133,5 +113,5 @@ function watchPrinting() {
 applyTheme();
 watchTheme(render);
 watchPrinting();
-guarded("Where the rows come from", renderOrigin);
+renderOrigin();
 render();

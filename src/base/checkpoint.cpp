@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "base/little_endian.hpp"
-#include "base/output_file.hpp"
 #include "tulle/base/crc32c.hpp"
 #include "tulle/base/error.hpp"
 
@@ -23,19 +22,17 @@ constexpr std::size_t kHeaderBytes = 24;
 
 }  // namespace
 
-void save_checkpoint(const std::string& path, const std::string& description,
-                     const std::vector<std::span<std::byte>>& arrays) {
+void write_checkpoint(OutputFile& file, const std::string& description,
+                      const std::vector<std::span<std::byte>>& arrays) {
   std::uint32_t checksum = crc32c(std::as_bytes(std::span(description)));
   for (const auto& array : arrays) checksum = crc32c(array, checksum);
   std::array<std::byte, kHeaderBytes> header{};
   std::memcpy(header.data(), kMagic.data(), kMagic.size());
   store_at<std::uint64_t>(header, 8, description.size());
   store_at<std::uint32_t>(header, 16, checksum);
-  OutputFile file(path);
   file.write(header);
   file.write(std::as_bytes(std::span(description)));
   for (const auto& array : arrays) file.write(array);
-  file.commit();
 }
 
 std::optional<CheckpointFile> CheckpointFile::open(const std::string& path) {

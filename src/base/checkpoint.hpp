@@ -8,14 +8,15 @@
 #include <string>
 #include <vector>
 
+#include "base/output_file.hpp"
 #include "tulle/base/positional_reader.hpp"
 
 #pragma GCC visibility push(default)
 namespace tulle {
 
-/// The file appears whole or not at all. Throws system.
-void save_checkpoint(const std::string& path, const std::string& description,
-                     const std::vector<std::span<std::byte>>& arrays);
+/// Whoever has the file puts it in its place. Throws system.
+void write_checkpoint(OutputFile& file, const std::string& description,
+                      const std::vector<std::span<std::byte>>& arrays);
 
 class CheckpointFile {
  public:

@@ -15,11 +15,11 @@ namespace fs = std::filesystem;
 
 struct Name {
   int rank = 0, ranks = 0;
-  std::string_view ending;  ///< such as .next
+  std::string_view ending;  ///< such as .before
 };
 
-// Of files that are whole; others are of who knows whom.
-bool is_ending(std::string_view text) { return text.empty() || text == ".before" || text == ".next"; }
+// Of the generations that are kept (generations.hpp); others are of who knows whom.
+bool is_ending(std::string_view text) { return text.empty() || text == ".before" || text == ".part"; }
 
 // A number at the front, which is taken away.
 std::optional<int> take_number(std::string_view& text) {

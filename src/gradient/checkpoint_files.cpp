@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -67,8 +68,63 @@ std::uint64_t bytes_of_state(const std::string& path, std::span<const std::byte>
   }
 }
 
-// The states of a file, one after the other. The length of each is known once its front is read.
-std::vector<Buffer> read_all(const std::string& path) {
+constexpr int kOneForAll = 0;
+
+// What the first of its states is of; a file of all ranks has no others (resharded() checks).
+RunStep run_step_of(const std::string& path) {
+  const SavedState first = decode_state(states_in(path).front());
+  return {.run = first.run, .step = first.steps};
+}
+
+// By rank; one where one file has all.
+std::vector<Generations> generations_of(const std::string& path, int set) {
+  if (set == kOneForAll) return {read_generations(path, run_step_of)};
+  std::vector<Generations> files;
+  for (int rank = 0; rank < set; ++rank) files.push_back(read_generations(path_of_rank(path, rank, set), run_step_of));
+  return files;
+}
+
+std::optional<std::uint64_t> steps_of_set(const std::string& path, int set) {
+  std::optional<std::uint64_t> steps;
+  (void)failure_of([&] {
+    if (const auto newest = newest_common(generations_of(path, set))) steps = newest->what.step;
+  });
+  return steps;
+}
+
+bool is_any_there(const std::string& path) {
+  const auto is_file = [](const std::string& file) {
+    std::error_code code;
+    return std::filesystem::is_regular_file(file, code);
+  };
+  return is_file(path) || is_file(path_before(path)) || is_file(path_of_part(path));
+}
+
+// Several sets are there where a job was ended before it had removed those of the ranks that it had before: of those
+// that are whole the one with the most steps counts. Gives its number of ranks, or kOneForAll.
+int newest_set(const std::string& path, int rank, int ranks) {
+  std::vector<int> sets = sets_on_disk(path);
+  if (is_any_there(path)) sets.push_back(kOneForAll);
+  // Directories that ranks do not share have this rank's file alone.
+  if (sets.empty() && is_any_there(path_of_rank(path, rank, ranks))) return ranks;
+  if (sets.empty()) refuse(path, "there is no such checkpoint");
+  if (sets.size() == 1) return sets.front();
+  std::optional<std::pair<std::uint64_t, int>> newest;
+  bool is_clear = true;
+  for (const int set : sets) {
+    const std::optional<std::uint64_t> steps = steps_of_set(path, set);
+    if (!steps || (newest && *steps < newest->first)) continue;
+    is_clear = !newest || *steps > newest->first;
+    newest = {*steps, set};
+  }
+  if (!newest) refuse(path, "there are files of several numbers of ranks, and of each some are missing");
+  if (!is_clear) refuse(path, "there are checkpoints of several jobs with as many steps; leave one");
+  return newest->second;
+}
+
+}  // namespace
+
+std::vector<Buffer> states_in(const std::string& path) {
   const ReaderPtr reader = open_file(path);
   const Buffer whole = read_part(*reader, 0, reader->size());
   std::vector<Buffer> states;
@@ -80,99 +136,98 @@ std::vector<Buffer> read_all(const std::string& path) {
   return states;
 }
 
-constexpr int kOneForAll = 0;
-
-bool is_whole(const std::string& path, int ranks) {
-  for (int rank = 0; rank < ranks; ++rank) {
-    if (!std::filesystem::is_regular_file(path_of_rank(path, rank, ranks))) return false;
-  }
-  return true;
-}
-
-// Several sets are there where a job was ended before it had removed those of the ranks that it had before: of those
-// that are whole the one with the most steps counts. Gives its number of ranks, or kOneForAll.
-int newest_set(const std::string& path, std::vector<int> sets, bool is_one) {
-  if (is_one) sets.push_back(kOneForAll);
-  if (sets.size() == 1) return sets.front();
-  std::optional<std::pair<std::uint64_t, int>> newest;
-  bool is_clear = true;
-  for (const int ranks : sets) {
-    if (!is_whole(path, ranks)) continue;
-    const std::string first = ranks == kOneForAll ? path : path_of_rank(path, 0, ranks);
-    const std::uint64_t steps = decode_state(read_all(first).front()).steps;
-    if (newest && steps < newest->first) continue;
-    is_clear = !newest || steps > newest->first;
-    newest = {steps, ranks};
-  }
-  if (!newest) refuse(path, "there are files of several numbers of ranks, and of each some are missing");
-  if (!is_clear) refuse(path, "there are checkpoints of several jobs with as many steps; leave one");
-  return newest->second;
-}
-
-}  // namespace
-
-Task<> write_one_per_rank(Communicator& control, const std::string& path, const Buffer& state) {
+Task<> write_one_per_rank(Communicator& control, const std::string& path, const StateToWrite& state,
+                          GenerationWriter& writer) {
+  const std::string mine = path_of_rank(path, control.rank(), control.size());
   std::optional<OutputFile> file;
   const auto write = [&] {
-    file.emplace(path_of_rank(path, control.rank(), control.size()));
-    file->write(state.bytes());
+    writer.prepare(mine);
+    file.emplace(mine);
+    file->write(state.bytes.bytes());
+    file->flush();
   };
   // Nobody replaces an old file before all have written.
   const std::exception_ptr failure = failure_of(write);
   Request<void> written = ifail_together(control, failure);
   co_await written;
-  const std::exception_ptr not_placed = failure_of([&] { file->commit(); });
+  const std::exception_ptr not_placed = failure_of([&] { writer.commit(*file, state.what); });
   Request<void> placed = ifail_together(control, not_placed);
   co_await placed;
   remove_other_sets(path, control.size());
 }
 
-Task<> write_one_for_all(Communicator& control, const std::string& path, const Buffer& state,
-                         const WritePart& write_part) {
-  const std::uint64_t size = state.size();
+Task<> write_one_for_all(Communicator& control, const std::string& path, const StateToWrite& state,
+                         const WritePart& write_part, GenerationWriter& writer) {
+  const std::uint64_t size = state.bytes.size();
   Request<std::vector<Buffer>> gathering = igather_bytes(control, Buffer::copy_of(std::as_bytes(std::span(&size, 1))));
   const std::vector<Buffer> sizes = co_await gathering;
   const std::uint64_t offset = offset_of(sizes, control.rank());
   std::optional<OutputFile> file;
   const auto make = [&] {
-    if (control.rank() == 0) file.emplace(path);
+    if (control.rank() != 0) return;
+    writer.prepare(path);
+    file.emplace(path);
   };
   const std::exception_ptr not_made = failure_of(make);
   Request<void> made = ifail_together(control, not_made);
   co_await made;
   const auto write = [&] {
-    const std::string partial_path = path + ".part";  // that OutputFile has made
-    if (write_part) return write_part(partial_path, offset, state.bytes());
-    write_plainly(partial_path, offset, state.bytes());
+    const std::string partial_path = path_of_part(path);  // that OutputFile has made
+    if (write_part) return write_part(partial_path, offset, state.bytes.bytes());
+    write_plainly(partial_path, offset, state.bytes.bytes());
   };
   const std::exception_ptr not_written = failure_of(write);
   Request<void> written = ifail_together(control, not_written);
   co_await written;
   const auto place = [&] {
-    if (control.rank() == 0) file->commit();
+    if (control.rank() == 0) writer.commit(*file, state.what);
   };
   const std::exception_ptr not_placed = failure_of(place);
   Request<void> placed = ifail_together(control, not_placed);
   co_await placed;
 }
 
-std::vector<Buffer> read_states(const std::string& path, int rank, int ranks) {
-  const std::vector<int> sets = sets_on_disk(path);
-  const bool is_one = std::filesystem::is_regular_file(path);
-  if (!is_one && sets.empty()) {
-    // Directories that ranks do not share have this rank's file alone.
-    const std::string own = path_of_rank(path, rank, ranks);
-    if (std::filesystem::is_regular_file(own)) return read_all(own);
-    refuse(path, "there is no such checkpoint");
+Task<ReadStates> read_states(Communicator& control, const std::string& path) {
+  const int rank = control.rank(), ranks = control.size();
+  ReadStates read;
+  int set = kOneForAll;
+  std::vector<Generations> files;
+  // Of a set of as many ranks as there are now each reads its own, which the others may not see.
+  const auto look = [&] {
+    set = newest_set(path, rank, ranks);
+    files = set == ranks ? std::vector{read_generations(path_of_rank(path, rank, ranks), run_step_of)}
+                         : generations_of(path, set);
+  };
+  const std::exception_ptr nothing_there = failure_of(look);
+  Request<void> looked = ifail_together(control, nothing_there);
+  co_await looked;
+  const double sides[] = {static_cast<double>(set), -static_cast<double>(set)};
+  Request<std::vector<double>> comparing = icombine(control, sides, Op::max());
+  const std::vector<double> largest = co_await comparing;
+  if (largest[0] != -largest[1]) refuse(path, "ranks see files of different numbers of ranks");
+  std::vector<Generations> of_all = files;
+  if (set == ranks) {
+    const std::string mine = encode(files.front());
+    Request<std::vector<Buffer>> gathering = igather_bytes(control, Buffer::copy_of(std::as_bytes(std::span(mine))));
+    const std::vector<Buffer> gathered = co_await gathering;
+    of_all.clear();
+    for (const Buffer& bytes : gathered) {
+      of_all.push_back(decode_generations({reinterpret_cast<const char*>(bytes.bytes().data()), bytes.size()}));
+    }
   }
-  const int set = newest_set(path, sets, is_one);
-  if (set == kOneForAll) return read_all(path);
-  if (set == ranks) return read_all(path_of_rank(path, rank, ranks));
-  std::vector<Buffer> states;
-  for (int old = 0; old < set; ++old) {
-    for (Buffer& state : read_all(path_of_rank(path, old, set))) states.push_back(std::move(state));
-  }
-  return states;
+  const auto choose = [&] {
+    const std::optional<CommonGeneration> chosen = newest_common(of_all);
+    if (!chosen) refuse(path, "there is no such checkpoint");
+    read.what = chosen->what;
+    read.note = chosen->note;
+    for (const Generations& file : files)
+      std::ranges::move(states_in(file.find(read.what)->path), std::back_inserter(read.states));
+    if (set == ranks || (set == kOneForAll && rank == 0)) read.on_disk = files.front();
+  };
+  const std::exception_ptr unreadable = failure_of(choose);
+  Request<void> chose = ifail_together(control, unreadable);
+  co_await chose;
+  co_return read;
 }
 
 }  // namespace tulle::gradient

@@ -43,6 +43,7 @@ std::string description_of(const SavedState& state) {
   Json object = {{"rank", state.rank},     {"ranks", state.ranks},
                  {"steps", state.steps},   {"local_steps", state.local_steps},
                  {"recipe", state.recipe}, {"parameters", parameters}};
+  if (state.run != 0) object["run"] = state.run;
   if (!state.decisions.empty()) object["decisions"] = state.decisions;
   std::string text;
   try {
@@ -108,6 +109,7 @@ SavedState state_from(const Json& object, std::span<const std::byte> array_bytes
   state.ranks = count_from(object.at("ranks"));
   state.steps = count_from(object.at("steps"));
   state.local_steps = count_from(object.at("local_steps"));
+  if (object.contains("run")) state.run = count_from(object.at("run"));
   object.at("recipe").get_to(state.recipe);
   if (object.contains("decisions")) object.at("decisions").get_to(state.decisions);
   for (const Json& parameter : object.at("parameters")) state.parameters.push_back(parameter_from(parameter, arrays));
@@ -125,7 +127,9 @@ bool are_of_one_job(std::span<const SavedState> states) {
   };
   for (std::size_t rank = 0; rank < states.size(); ++rank) {
     const SavedState& state = states[rank];
-    if (state.rank != rank || state.ranks != states.size() || state.steps != first.steps) return false;
+    if (state.rank != rank || state.ranks != states.size() || state.steps != first.steps || state.run != first.run) {
+      return false;
+    }
     if (!std::ranges::equal(state.parameters, first.parameters, same_parameter)) return false;
   }
   return true;
@@ -200,7 +204,7 @@ SavedState decode_state(const Buffer& buffer) {
 
 SavedState resharded(std::span<const SavedState> old, const Reshard& to) {
   if (old.empty() || !are_of_one_job(old)) {
-    refuse("to load on another number of ranks takes the states of all ranks of one step, in order");
+    refuse("to load on another number of ranks takes the states of all ranks of one run and step, in order");
   }
   SavedState state;
   state.rank = to.rank;

@@ -38,6 +38,7 @@ struct SavedParameter {
 struct SavedState {
   std::uint64_t rank = 0, ranks = 1;
   std::uint64_t steps = 0, local_steps = 0;
+  std::uint64_t run = 0;  ///< base/generations.hpp; 0: nobody has numbered it
   std::string recipe;
   std::string decisions;  ///< what ranks decided about layers; empty: nothing, or start anew
   std::vector<SavedParameter> parameters;

@@ -325,6 +325,7 @@ SavedState Synchronizer::State::saved() const {
                    .ranks = static_cast<std::uint64_t>(common.ranks),
                    .steps = steps,
                    .local_steps = local_steps,
+                   .run = run,
                    .recipe = to_string(common.recipe),
                    .decisions = decisions->saved()};
   for (const auto& pipeline : pipelines) saved.parameters.push_back(pipeline->saved());
@@ -352,6 +353,11 @@ SavedState Synchronizer::State::fitting(std::span<const Buffer> states) const {
   for (const Buffer& bytes : states) old.push_back(decode_state(bytes));
   const auto is_own = [&](const SavedState& state) { return state.rank == rank && state.ranks == ranks; };
   const auto own = std::ranges::find_if(old, is_own);
+  if (own == old.end() && old.size() == 1 && old.front().ranks == ranks) {
+    throw Error(ErrorKind::bad_input, fmt::format("the state is that of rank {} of {}, and this is rank {}: files of "
+                                                  "ranks were swapped, or copied for one another",
+                                                  old.front().rank, ranks, rank));
+  }
   const double factor = pending_factor(common.recipe.aggregate, static_cast<int>(old.size()), common.ranks);
   SavedState saved = own != old.end() ? std::move(*own) : resharded(old, {rank, ranks, factor});
   if (saved.parameters.size() != pipelines.size()) {
@@ -383,37 +389,44 @@ void Synchronizer::save_checkpoint(const std::string& path, CheckpointFiles file
   run_task(state_->communicator, saving);
 }
 
+// What is trained from a checkpoint twice is two runs. Newcomers have no number yet.
+Task<> Synchronizer::State::number_run() {
+  if (run == 0 && common.rank == 0) run = draw_run_number();
+  const double mine[] = {static_cast<double>(run)};
+  Request<std::vector<double>> agreeing = icombine(control, mine, Op::max());
+  const std::vector<double> agreed = co_await agreeing;
+  run = static_cast<std::uint64_t>(agreed[0]);
+}
+
 Task<> Synchronizer::await_save_checkpoint(std::string path, CheckpointFiles files, WritePart write) {
-  Buffer bytes;
-  const std::exception_ptr failure = failure_of([&] { bytes = save_state(); });
+  Task<> numbering = state_->number_run();
+  co_await numbering;
+  StateToWrite state{.bytes = {}, .what = {.run = state_->run, .step = state_->steps}};
+  const std::exception_ptr failure = failure_of([&] { state.bytes = save_state(); });
   Request<void> agreement = ifail_together(state_->control, failure);
   co_await agreement;
-  Task<> writing = files == CheckpointFiles::one_for_all ? write_one_for_all(state_->control, path, bytes, write)
-                                                         : write_one_per_rank(state_->control, path, bytes);
+  Task<> writing = files == CheckpointFiles::one_for_all
+                       ? write_one_for_all(state_->control, path, state, write, state_->writer)
+                       : write_one_per_rank(state_->control, path, state, state_->writer);
   co_await writing;
 }
 
-void Synchronizer::load_checkpoint(const std::string& path) {
-  Task<> loading = await_load_checkpoint(path);
-  run_task(state_->communicator, loading);
+std::string Synchronizer::load_checkpoint(const std::string& path) {
+  Task<std::string> loading = await_load_checkpoint(path);
+  return run_task(state_->communicator, std::move(loading));
 }
 
-Task<> Synchronizer::await_load_checkpoint(std::string path) {
+Task<std::string> Synchronizer::await_load_checkpoint(std::string path) {
+  Task<ReadStates> reading = read_states(state_->control, path);
+  ReadStates read = co_await reading;
   SavedState saved;
-  const auto read = [&] { saved = state_->fitting(read_states(path, state_->common.rank, state_->common.ranks)); };
-  const std::exception_ptr failure = failure_of(read);
+  const std::exception_ptr failure = failure_of([&] { saved = state_->fitting(read.states); });
   Request<void> agreement = ifail_together(state_->control, failure);
   co_await agreement;
-  const auto steps = static_cast<double>(saved.steps);
-  const double sides[] = {steps, -steps};
-  Request<std::vector<double>> comparing = icombine(state_->control, sides, Op::max());
-  const std::vector<double> largest = co_await comparing;
-  if (largest[0] != -largest[1]) {
-    throw Error(ErrorKind::bad_input, fmt::format("{}: ranks have states of different steps, from {} to {}: a job was "
-                                                  "ended while it saved; go on from an older checkpoint",
-                                                  path, -largest[1], largest[0]));
-  }
   state_->restore(saved);
+  state_->run = 0;
+  state_->writer.goes_on_from(std::move(read.on_disk), read.what);
+  co_return read.note;
 }
 
 std::span<const float> Synchronizer::residual(ParameterId parameter) const { return state_->at(parameter).residual(); }

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/generations.hpp"
 #include "comm/taken_channels.hpp"
 #include "gradient/decisions.hpp"
 #include "gradient/pipeline.hpp"
@@ -78,6 +79,8 @@ struct Synchronizer::State {
   PoolVector<float> wide;     ///< a 16-bit gradient as f32
   std::uint64_t steps = 0;
   std::uint64_t local_steps = 0;
+  std::uint64_t run = 0;    ///< in files that are written; drawn for the first, and anew after a load
+  GenerationWriter writer;  ///< of these files
   Totals totals;
   Request<std::vector<double>> replica_check;
   std::uint64_t replica_check_step = 0;
@@ -95,6 +98,7 @@ struct Synchronizer::State {
   void require_orderly(const Pipeline& pipeline) const;
   void note_finished(const ParameterStats& stats);
   void require_kept(std::uint64_t completed_steps) const;
+  Task<> number_run();
   Task<> abandon();
   void roll_back(std::uint64_t completed_steps);
   void move_to(Communicator next);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <optional>
 
 #include "linear/text_chunks.hpp"
 #include "tulle/base/error.hpp"
@@ -39,27 +38,10 @@ Dataset filtered(const Dataset& all, const std::function<bool(std::size_t, std::
                  [source](std::size_t block) { source->read_ahead(block); });
 }
 
-std::uint64_t csv_values(std::string_view line) { return static_cast<std::uint64_t>(std::ranges::count(line, ',')); }
-
-// Of the first row of the file that is no fault, whichever part of it is read.
-std::optional<std::uint64_t> first_csv_values(const ReaderPtr& reader, const TextOptions& options) {
-  std::optional<std::uint64_t> values;
-  const auto chunks = open_text(reader, {});
-  const ParseLine note_first = [&](std::string_view line, Rows& rows) -> std::optional<LineFault> {
-    if (!values && !parse_line(line, options, rows) && rows.size() > 0) values = csv_values(line);
-    return std::nullopt;
-  };
-  for (std::string_view text = chunks->next(); !text.empty() && !values; text = chunks->next()) {
-    Rows rows;
-    parse_lines(text, note_first, rows, [](std::size_t, std::string_view, const LineFault&) {});
-  }
-  return values;
-}
-
 Dataset read_text(const ReaderPtr& reader, const DataOptions& options) {
   std::vector<std::shared_ptr<const Rows>> blocks;
   std::uint64_t features = 0, bytes = 0;
-  const ParseLine parse = line_parser(reader, options.text);
+  const auto parse = [&](std::string_view line, Rows& rows) { return parse_line(line, options.text, rows); };
   const std::uint64_t bad_lines = read_lines(reader, options.part, parse, options.text.skip_bad, [&](Rows rows) {
     features = std::max(features, rows.features());
     bytes += rows.bytes();
@@ -129,20 +111,6 @@ std::pair<Dataset, Dataset> Dataset::split(double share, std::uint64_t seed) con
 Dataset Dataset::divided(Part part) const {
   const auto count = static_cast<std::size_t>(part.count), index = static_cast<std::size_t>(part.index);
   return filtered(*this, [=](std::size_t block, std::uint32_t row) { return (block + row) % count == index; });
-}
-
-ParseLine line_parser(const ReaderPtr& reader, const TextOptions& options) {
-  const ParseLine parse = [options](std::string_view line, Rows& rows) { return parse_line(line, options, rows); };
-  if (options.format != TextFormat::csv) return parse;
-  const std::optional<std::uint64_t> expected = first_csv_values(reader, options);
-  return [parse, expected](std::string_view line, Rows& rows) -> std::optional<LineFault> {
-    const bool is_row = !line.empty() && !line.starts_with('#');
-    const std::uint64_t values = csv_values(line);
-    if (is_row && expected && values != *expected) {
-      return LineFault{fmt::format("this row has {} values and the first row {}", values, *expected)};
-    }
-    return parse(line, rows);
-  };
 }
 
 std::uint64_t read_lines(const ReaderPtr& reader, Part part, const ParseLine& parse, bool skip_bad,

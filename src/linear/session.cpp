@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -64,6 +65,7 @@ Session::Session(Communicator communicator, const TrainOptions& train_options)
 }
 
 Task<TrainResult> Session::run(Method& method, Dataset* held_out, double least_useful) {
+  co_await begin_checkpoints();
   if (options.checkpoint.resume) {
     co_await resume(method);
     tell(was_resumed_ ? fmt::format("goes on from {}: epoch {}, step {} of it", options.checkpoint.path,
@@ -171,7 +173,10 @@ void Session::save(Method& method) {
   require_finite(*method.snapshot());
   if (failure) return;  // the others are told by the vote
   try {
-    save_checkpoint(options.checkpoint.path, describe(), method.state());
+    writer_.prepare(options.checkpoint.path);
+    OutputFile file(options.checkpoint.path);
+    write_checkpoint(file, describe(), method.state());
+    writer_.commit(file, {run_, position.steps});
     checkpoint_error_.clear();
   } catch (const Error& error) {
     checkpoint_error_ = error.what();
@@ -204,6 +209,7 @@ std::string Session::describe() const {
                          {"l1", options.penalty.l1},
                          {"l2", options.penalty.l2},
                          {"ranks", group.size()},
+                         {"run", run_},
                          {"batch_rows", options.batch_rows},
                          {"coordinates", options.coordinates},
                          {"rows", facts.rows},
@@ -265,24 +271,81 @@ void Session::restore(const nlohmann::json& json) {
                     .bytes = json.at("bytes")};
 }
 
-Task<> Session::resume(Method& method) {
-  const std::exception_ptr unreadable = failure_of([&] {
-    const auto file = CheckpointFile::open(options.checkpoint.path);
-    if (!file) return;
-    restore(file->description());
-    file->restore(method.state());
-    method.restored();
-    was_resumed_ = true;
+Task<> Session::begin_checkpoints() {
+  if (options.checkpoint.path.empty()) co_return;
+  std::vector<double> number(1);
+  const std::exception_ptr is_held = failure_of([&] {
+    if (group.rank() != 0) return;
+    lock_.emplace(options.checkpoint.path);
+    number[0] = static_cast<double>(draw_run_number());
   });
-  co_await group.fail_together(unreadable);
-  const auto steps = static_cast<double>(position.steps);
-  const std::vector<double> mine{steps, -steps};
-  const std::vector<double> most = co_await group.agree(mine, Op::max());
-  if (most[0] != -most[1]) {
+  co_await group.fail_together(is_held);
+  const std::vector<double> agreed = co_await group.agree(number);
+  run_ = static_cast<std::uint64_t>(agreed[0]);
+}
+
+namespace {
+
+// Another solver or other data are told when it is restored, and no reason to take an older one.
+RunStep run_step_of(const CheckpointFile& file, const std::string& path) {
+  try {
+    const auto json = nlohmann::json::parse(file.description());
+    require_counts(json.at("position"), {"steps"}, path);
+    return {.run = json.value("run", std::uint64_t{0}), .step = json.at("position").at("steps")};
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(ErrorKind::bad_input, fmt::format("{}: is a checkpoint of another tulle: {}", path, error.what()));
+  }
+}
+
+// In the order of the number that ranks tell each other.
+std::array<std::string, 3> generations_of(const std::string& path) {
+  return {path, path_before(path), path_of_part(path)};
+}
+
+}  // namespace
+
+// Rank 0's choice as numbers: whether there is one, its place among generations_of(), its run and its step.
+std::vector<double> Session::choose_generation() {
+  const std::string& path = options.checkpoint.path;
+  Generations on_disk = read_generations(
+      path, [](const std::string& file) { return run_step_of(CheckpointFile::read(*open_file(file)), file); });
+  const std::optional<CommonGeneration> chosen = newest_common(std::span(&on_disk, 1));
+  if (!chosen) return {0, 0, 0, 0};
+  left_out_ = chosen->note;
+  const std::array<std::string, 3> paths = generations_of(path);
+  const auto place = std::ranges::find(paths, on_disk.find(chosen->what)->path) - paths.begin();
+  writer_.goes_on_from(std::move(on_disk), chosen->what);
+  return {1, static_cast<double>(place), static_cast<double>(chosen->what.run), static_cast<double>(chosen->what.step)};
+}
+
+void Session::restore_from(const std::string& file_path, const RunStep& chosen, Method& method) {
+  const auto file = CheckpointFile::open(file_path);
+  if (!file || run_step_of(*file, file_path) != chosen) {
     throw Error(ErrorKind::bad_input,
                 fmt::format("{}: ranks see different checkpoints; it has to lie where all can read it",
                             options.checkpoint.path));
   }
+  restore(file->description());
+  file->restore(method.state());
+  method.restored();
+}
+
+// Rank 0 chooses, and all read what it has chosen.
+Task<> Session::resume(Method& method) {
+  std::vector<double> choice(4);
+  const std::exception_ptr nothing_usable = failure_of([&] {
+    if (group.rank() == 0) choice = choose_generation();
+  });
+  co_await group.fail_together(nothing_usable);
+  choice = co_await group.agree(choice);
+  was_resumed_ = choice[0] > 0;
+  const std::exception_ptr unreadable = failure_of([&] {
+    if (!was_resumed_) return;
+    const std::string path = generations_of(options.checkpoint.path)[static_cast<std::size_t>(choice[1])];
+    restore_from(path, {static_cast<std::uint64_t>(choice[2]), static_cast<std::uint64_t>(choice[3])}, method);
+  });
+  co_await group.fail_together(unreadable);
+  if (!left_out_.empty()) tell(fmt::format("goes on from an older checkpoint: {}", left_out_));
 }
 
 }  // namespace tulle::linear

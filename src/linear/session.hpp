@@ -3,10 +3,14 @@
 
 #include <exception>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/checkpoint.hpp"
+#include "base/file_lock.hpp"
+#include "base/generations.hpp"
 #include "linear/facts.hpp"
 #include "linear/group.hpp"
 #include "linear/replicas.hpp"
@@ -75,9 +79,12 @@ class Session {
   LinearModel empty_model() const;
 
  private:
+  Task<> begin_checkpoints();
   Task<> resume(Method& method);
   void require_finite(const Snapshot& snapshot);
   Task<std::optional<double>> final_objective(Method& method, double least_useful);
+  std::vector<double> choose_generation();
+  void restore_from(const std::string& file_path, const RunStep& chosen, Method& method);
   Task<> finish_epoch(Method& method, Dataset* held_out);
   bool has_converged(const EpochMetrics& metrics);
   std::string describe() const;
@@ -90,6 +97,10 @@ class Session {
   EpochMetrics before_resume_;  // its seconds and bytes are those of earlier jobs
   bool was_resumed_ = false;
   std::string checkpoint_error_;
+  std::optional<FileLock> lock_;  // rank 0's, on what it writes
+  std::uint64_t run_ = 0;         // this job's number, in every checkpoint that it writes
+  GenerationWriter writer_;       // rank 0's
+  std::string left_out_;          // why the newest file on disk is not what it goes on from
 };
 
 }  // namespace tulle::linear

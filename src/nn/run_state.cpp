@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "base/checkpoint.hpp"
 #include "base/json_counts.hpp"
 #include "tulle/base/error.hpp"
 
@@ -22,34 +21,13 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(RunState, epoch, step_of_epoch, 
                                                 bytes_received, pushed, pulled, dropped, epochs)
 
 std::string to_json(const SavedRun& run, const Facts& facts) {
-  nlohmann::json json = {
-      {"kind", "tulle_nn"}, {"state", run.state}, {"division", run.division}, {"pipeline_bytes", run.pipeline_bytes}};
+  nlohmann::json json = {{"kind", "tulle_nn"},
+                         {"run", run.run},
+                         {"state", run.state},
+                         {"division", run.division},
+                         {"pipeline_bytes", run.pipeline_bytes}};
   for (const auto& [name, value] : facts) json["facts"][name] = value;
   return json.dump();
-}
-
-SavedSteps steps_on_disk(const std::string& path, const Facts& facts) {
-  SavedSteps steps;
-  const std::string next = path + ".next";
-  if (const auto file = CheckpointFile::open(path)) {
-    steps.placed = run_from_json(file->description(), facts, path).state.steps;
-  }
-  try {
-    if (const auto file = CheckpointFile::open(next)) {
-      steps.next = run_from_json(file->description(), facts, next).state.steps;
-    }
-  } catch (const Error&) {  // of another run, which was killed
-  }
-  return steps;
-}
-
-std::optional<std::uint64_t> newest_common_step(std::span<const SavedSteps> ranks) {
-  std::optional<std::uint64_t> newest;
-  for (const std::optional<std::uint64_t> step : {ranks.front().placed, ranks.front().next}) {
-    if (!step || (newest && *newest >= *step)) continue;
-    if (std::ranges::all_of(ranks, [&](const SavedSteps& rank) { return rank.has(*step); })) newest = step;
-  }
-  return newest;
 }
 
 namespace {
@@ -91,14 +69,40 @@ nlohmann::json parse_with_nan(const std::string& text) {
   });
 }
 
+void require_kind(const nlohmann::json& json, const std::string& path) {
+  if (json.value("kind", "") == "tulle_nn") return;
+  throw Error(ErrorKind::bad_input, fmt::format("{}: is not a checkpoint of a deep network", path));
+}
+
+template <class Read>
+auto understood(const std::string& path, Read read) {
+  try {
+    return read();
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(ErrorKind::bad_input, fmt::format("{}: is a checkpoint of another tulle: {}", path, error.what()));
+  }
+}
+
 }  // namespace
 
+RunStep run_step_of(const CheckpointFile& file, const std::string& path) {
+  return understood(path, [&] {
+    const nlohmann::json json = parse_with_nan(file.description());
+    require_kind(json, path);
+    require_counts(json.at("state"), {"steps"}, path);
+    return RunStep{.run = json.value("run", std::uint64_t{0}), .step = json.at("state").at("steps")};
+  });
+}
+
+Generations generations_at(const std::string& path) {
+  return read_generations(
+      path, [](const std::string& file) { return run_step_of(CheckpointFile::read(*open_file(file)), file); });
+}
+
 SavedRun run_from_json(const std::string& text, const Facts& facts, const std::string& path) {
-  try {
+  return understood(path, [&] {
     const nlohmann::json json = parse_with_nan(text);
-    if (json.value("kind", "") != "tulle_nn") {
-      throw Error(ErrorKind::bad_input, fmt::format("{}: is not a checkpoint of a deep network", path));
-    }
+    require_kind(json, path);
     for (const auto& [name, value] : facts) {
       const std::string saved = json.at("facts").value(name, "");
       if (head_of(saved) == head_of(value)) continue;
@@ -110,14 +114,14 @@ SavedRun run_from_json(const std::string& text, const Facts& facts, const std::s
     for (const nlohmann::json& epoch : state.value("epochs", nlohmann::json::array())) {
       require_counts(epoch, {"epoch", "steps", "workers"}, path);
     }
-    SavedRun run{
-        .state = state.get<RunState>(), .division = json.at("division"), .pipeline_bytes = json.at("pipeline_bytes")};
+    SavedRun run{.run = json.value("run", std::uint64_t{0}),
+                 .state = state.get<RunState>(),
+                 .division = json.at("division"),
+                 .pipeline_bytes = json.at("pipeline_bytes")};
     if (run.state.epochs.size() == run.state.epoch) return run;
     throw Error(ErrorKind::bad_input,
                 fmt::format("{}: {} epochs are over, and it lists {}", path, run.state.epoch, run.state.epochs.size()));
-  } catch (const nlohmann::json::exception& error) {
-    throw Error(ErrorKind::bad_input, fmt::format("{}: is a checkpoint of another tulle: {}", path, error.what()));
-  }
+  });
 }
 
 }  // namespace tulle::nn

@@ -2,11 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/checkpoint.hpp"
+#include "base/generations.hpp"
 #include "tulle/nn/options.hpp"
 
 namespace tulle::nn {
@@ -33,6 +34,7 @@ using Facts = std::vector<std::pair<std::string, std::string>>;
 
 /// What a checkpoint says about its arrays.
 struct SavedRun {
+  std::uint64_t run = 0;  ///< its number (base/generations.hpp)
   RunState state;
   std::string division;  ///< how samples are divided: where it differs, the epoch that was under way begins again
   std::uint64_t pipeline_bytes = 0;
@@ -40,16 +42,9 @@ struct SavedRun {
 std::string to_json(const SavedRun& run, const Facts& facts);
 /// Throws bad_input naming the fact that differs. `path` is for the message.
 SavedRun run_from_json(const std::string& json, const Facts& facts, const std::string& path);
-
-/// The steps of what a rank has on disk. A job that was killed while it saved leaves files that wait for their places.
-struct SavedSteps {
-  std::optional<std::uint64_t> placed, next;
-
-  bool has(std::uint64_t step) const { return placed == step || next == step; }
-};
-/// Throws bad_input as run_from_json() does, and where the file is damaged.
-SavedSteps steps_on_disk(const std::string& path, const Facts& facts);
-/// The newest step that all ranks have; nothing where there is none.
-std::optional<std::uint64_t> newest_common_step(std::span<const SavedSteps> ranks);
+/// Which run wrote it, after how many steps. Throws bad_input where it is no checkpoint of a deep network.
+RunStep run_step_of(const CheckpointFile& file, const std::string& path);
+/// What is at a path, whatever its facts are.
+Generations generations_at(const std::string& path);
 
 }  // namespace tulle::nn

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "base/generations.hpp"
 #include "comm/thrown.hpp"
+#include "nn/run_news.hpp"
 #include "tulle/base/error.hpp"
 
 namespace tulle::nn {
@@ -18,15 +20,51 @@ constexpr double kLastReportsSeconds = 5;
 
 }  // namespace
 
-ServerHost::ServerHost(ServerJob& job) : job_(job), workers_(static_cast<std::size_t>(job.workers())) {
+ServerHost::ServerHost(ServerJob& job)
+    : job_(job), run_news_(job.communicator, kRunPort), workers_(static_cast<std::size_t>(job.workers())) {
+  job_.communicator.set_peer_policy(PeerPolicy::tells);
+  begin_run();
   server_.emplace(make_server());
   reports_.emplace(job_.communicator, kReportPort);
   try {
     set_weights();
   } catch (...) {  // such as a checkpoint of another network; workers would wait
-    server_->give_up(error_of(std::current_exception(), "the server failed"));
+    const Error why = error_of(std::current_exception(), "the server failed");
+    server_->give_up(why);
+    for (int rank = 1; is_leader() && rank < job_.server.servers; ++rank) send_refusal(run_news_, rank, why.what());
     throw;
   }
+}
+
+void ServerHost::begin_run() {
+  const std::string& path = job_.options.checkpoint.path;
+  if (!is_leader()) {
+    if (!path.empty()) run_ = receive_run(run_news_, job_.server.deadline_seconds);
+    return;
+  }
+  try {
+    if (!path.empty()) lock_.emplace(path);
+  } catch (const Error& error) {
+    for (int rank = 1; rank < job_.communicator.size(); ++rank) send_refusal(run_news_, rank, error.what());
+    throw;
+  }
+  run_ = draw_run_number();
+  for (int rank = 1; rank < job_.communicator.size(); ++rank) send_run(run_news_, rank, run_);
+}
+
+// Servers that share no directory see their own files alone.
+void ServerHost::agree_on_loaded(std::uint64_t loaded_run) {
+  if (is_leader()) {
+    for (int rank = 1; rank < job_.communicator.size(); ++rank) send_run(run_news_, rank, loaded_run);
+    return;
+  }
+  if (job_.options.checkpoint.path.empty()) return;
+  const std::uint64_t of_leader = receive_run(run_news_, job_.server.deadline_seconds);
+  if (of_leader == loaded_run) return;
+  throw Error(ErrorKind::bad_input,
+              fmt::format("{}: servers have checkpoints of different runs, {:08x} here and {:08x} on rank 0 (0: none); "
+                          "remove them to start from the beginning",
+                          job_.server_path(), loaded_run, of_leader));
 }
 
 server::Server ServerHost::make_server() {
@@ -39,6 +77,7 @@ server::Server ServerHost::make_server() {
   if (!job_.options.checkpoint.path.empty()) {
     options.checkpoint_every = job_.checkpoint_steps() / job_.every();
     options.checkpoint_path = job_.server_path();
+    options.checkpoint_run = run_;
     options.on_checkpoint_failure = [this](const Error& error) { tell_of_failed_checkpoint(error); };
   }
   return server::Server::make(job_.communicator, job_.parameters, job_.server, options);
@@ -46,13 +85,17 @@ server::Server ServerHost::make_server() {
 
 void ServerHost::set_weights() {
   for (const gradient::ParameterId id : server_->shard()) server_->set_weights(id, job_.learner.weights(id));
-  if (!job_.options.checkpoint.resume) return;
+  constexpr std::uint64_t kNone = 0;
+  if (!job_.options.checkpoint.resume) return agree_on_loaded(kNone);
   const std::string path = job_.server_path();
   if (!server_->has_checkpoint(path)) {
+    agree_on_loaded(kNone);
     return tell(fmt::format("{}: there is no checkpoint: starts from the beginning", path));
   }
-  server_->load_checkpoint(path);
+  const server::LoadedCheckpoint loaded = server_->load_checkpoint(path);
+  agree_on_loaded(loaded.run);
   result_.was_resumed = true;
+  if (!loaded.note.empty()) tell("goes on from an older checkpoint: " + loaded.note);
   const std::uint64_t steps = least_version() * job_.every();
   if (least_version() >= job_.versions()) {
     return tell(fmt::format("{}: this run is over, after {} steps: nothing is left to train", path, steps));
@@ -138,6 +181,14 @@ void ServerHost::close_door() {
 // Called by the reception's thread.
 void ServerHost::welcome(const Communicator& group, std::span<const int> places) {
   const std::lock_guard lock(mutex_);
+  if (is_leader()) {
+    DatagramPort news(group, kRunPort);
+    for (std::size_t newcomer = 0; newcomer < places.size(); ++newcomer) {
+      const int rank = job_.server.servers + static_cast<int>(newcomer);
+      send_run(news, rank, run_);
+      send_run(news, rank, 0);  // it has nothing to go on from
+    }
+  }
   groups_.emplace_back(group, places);
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/file_lock.hpp"
 #include "nn/server_session.hpp"
 #include "nn/worker_report.hpp"
 #include "tulle/comm/datagram.hpp"
@@ -26,6 +27,8 @@ class ServerHost {
   TrainResult run();
 
  private:
+  void begin_run();
+  void agree_on_loaded(std::uint64_t loaded_run);
   server::Server make_server();
   void set_weights();
   std::uint64_t least_version() const;
@@ -71,6 +74,9 @@ class ServerHost {
   };
 
   ServerJob& job_;
+  DatagramPort run_news_;
+  std::optional<FileLock> lock_;  // rank 0's, on what the job writes
+  std::uint64_t run_ = 0;         // this job's number, in every file that it writes
   std::optional<DatagramPort> reports_;
   std::optional<server::Server> server_;
   std::vector<Known> workers_;

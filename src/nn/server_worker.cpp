@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 #include <utility>
 
 #include "base/rank_files.hpp"
 #include "comm/thrown.hpp"
+#include "nn/run_news.hpp"
 #include "tulle/base/error.hpp"
 #include "tulle/comm/control.hpp"
 
@@ -27,6 +27,7 @@ ServerWorker::ServerWorker(ServerJob& job)
       sharding_(learner_.train_samples(), job.workers(), job.options.batch, job.options.seed),
       worker_(server::Worker::make(job.communicator, job.parameters, job.server, job.place)),
       reports_(job.communicator, kReportPort),
+      run_news_(job.communicator, kRunPort),
       starts_early_(job.options.overlap && job.options.clip_norm == 0),
       has_pushed_(job.parameters.size()) {}
 
@@ -66,7 +67,10 @@ void ServerWorker::train() {
 void ServerWorker::join() {
   std::vector<std::span<float>> weights;
   for (std::size_t i = 0; i < job_.parameters.size(); ++i) weights.push_back(learner_.weights(i));
+  const bool has_files = !job_.options.checkpoint.path.empty();
+  if (has_files) run_ = receive_run(run_news_, job_.server.deadline_seconds);
   worker_.join(weights);
+  if (has_files) loaded_run_ = receive_run(run_news_, job_.server.deadline_seconds);
   if (is_newcomer()) return begin_at_the_others();
   state_.steps = least_version() * job_.every();
   if (!job_.options.checkpoint.resume) return;
@@ -260,7 +264,7 @@ void ServerWorker::save() {
   std::vector<std::span<std::byte>> all = arrays();
   all.emplace_back(bytes);
   const WorkerCosts sums = report_now().costs;
-  SavedRun run{.state = state_, .division = {}, .pipeline_bytes = bytes.size()};
+  SavedRun run{.run = run_, .state = state_, .division = {}, .pipeline_bytes = bytes.size()};
   run.state.bytes_sent = sums.bytes_sent;
   run.state.bytes_received = sums.bytes_received;
   run.state.pushed = sums.pushed;
@@ -268,11 +272,10 @@ void ServerWorker::save() {
   run.state.dropped = sums.dropped;
   run.state.step_of_epoch = static_cast<std::uint64_t>(loss_steps_);
   try {
-    std::error_code code;
-    if (!step_on_disk_) std::filesystem::remove(path() + ".before", code);  // of another run
-    if (step_on_disk_ && *step_on_disk_ != state_.steps) std::filesystem::rename(path(), path() + ".before", code);
-    save_checkpoint(path(), to_json(run, facts()), all);
-    step_on_disk_ = state_.steps;
+    writer_.prepare(path());
+    OutputFile file(path());
+    write_checkpoint(file, to_json(run, facts()), all);
+    writer_.commit(file, {run_, state_.steps});
     remove_other_sets(files(), job_.workers());
     checkpoint_error_.clear();
   } catch (const Error& error) {
@@ -281,36 +284,29 @@ void ServerWorker::save() {
   }
 }
 
-// What a worker had not delivered belongs to one version of the model, and to no other. Where servers go on from the
-// checkpoint before the last, so does the worker.
+// What a worker had not delivered belongs to one version of one run's model, and to no other. Where servers go on from
+// the checkpoint before the last, so does the worker.
 void ServerWorker::restore() {
-  const std::uint64_t steps = state_.steps;
+  const RunStep model{.run = loaded_run_, .step = state_.steps};
   const auto go_on_without = [&](const std::string& why) {
     send(
         {.report = {}, .words = fmt::format("worker {}: {}: goes on without what it had not delivered", place(), why)});
   };
-  const std::optional<std::uint64_t> found = try_restore(path());
-  if (found == steps) {
-    step_on_disk_ = steps;
-    return;
+  Generations on_disk = generations_at(path());
+  if (const Generation* file = on_disk.find(model)) {
+    restore_from(file->path);
+    return writer_.goes_on_from(std::move(on_disk), model);
   }
-  std::optional<std::uint64_t> before;
-  const std::exception_ptr ignored = failure_of([&] { before = try_restore(path() + ".before"); });
-  if (before == steps) return;
-  if (found) return go_on_without(fmt::format("{} is of step {}, the model of {}", path(), *found, steps));
-  if (steps > 0) return go_on_without(fmt::format("{} is not there", path()));
+  if (model.step == 0) return;
+  if (on_disk.files.empty()) return go_on_without(fmt::format("{} is not there", path()));
+  const Generation& newest = on_disk.files.front();
+  if (!newest.what) return go_on_without(newest.problem);
+  go_on_without(fmt::format("{} is of {}, the model of {}", path(), to_string(*newest.what), to_string(model)));
 }
 
-// Gives the step that the file is of, and restores where it is the model's.
-std::optional<std::uint64_t> ServerWorker::try_restore(const std::string& file_path) {
-  const auto file = CheckpointFile::open(file_path);
-  if (!file) return std::nullopt;
-  const SavedRun saved = run_from_json(file->description(), facts(), file_path);
-  if (saved.state.steps == state_.steps) restore_from(*file, saved);
-  return saved.state.steps;
-}
-
-void ServerWorker::restore_from(const CheckpointFile& file, const SavedRun& saved) {
+void ServerWorker::restore_from(const std::string& file_path) {
+  const CheckpointFile file = CheckpointFile::read(*open_file(file_path));
+  const SavedRun saved = run_from_json(file.description(), facts(), file_path);
   std::vector<std::byte> errors(saved.pipeline_bytes);
   std::vector<std::span<std::byte>> all = arrays();
   all.emplace_back(errors);

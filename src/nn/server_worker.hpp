@@ -54,14 +54,13 @@ class ServerWorker {
   std::vector<std::span<std::byte>> arrays();
   void save();
   void restore();
-  std::optional<std::uint64_t> try_restore(const std::string& file_path);
-  void restore_from(const CheckpointFile& file, const SavedRun& saved);
+  void restore_from(const std::string& file_path);
 
   ServerJob& job_;
   Learner& learner_;
   Sharding sharding_;
   server::Worker worker_;
-  DatagramPort reports_;
+  DatagramPort reports_, run_news_;
   bool starts_early_;
   bool has_caught_up_ = false;    // in this step
   std::vector<bool> has_pushed_;  // in this step
@@ -71,7 +70,9 @@ class ServerWorker {
   double loss_steps_ = 0;         // of this epoch
   bool is_stopping_ = false;
   std::string checkpoint_error_;
-  std::optional<std::uint64_t> step_on_disk_;  // of the file that this run has written
+  std::uint64_t run_ = 0;         // this job's number, in every file that it writes
+  std::uint64_t loaded_run_ = 0;  // that of the servers' files; 0: none
+  GenerationWriter writer_;
 };
 
 }  // namespace tulle::nn

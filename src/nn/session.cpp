@@ -131,6 +131,7 @@ auto Session::told_to_all(Work work) {
 
 TrainResult Session::train() {
   told_to_all([&] {
+    begin_run();
     if (options_.checkpoint.resume) resume();
     while (!is_over()) {
       run_epoch();
@@ -142,6 +143,7 @@ TrainResult Session::train() {
     if (log_) log_->close();
   });
   if (!options_.checkpoint.path.empty()) save();
+  lock_.reset();
   tell_trace();
   return {.epochs = state_.epochs,
           .was_stopped = is_stopping_,

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file_lock.hpp"
 #include "nn/optimizer.hpp"
 #include "nn/step_recorder.hpp"
 #include "nn/training.hpp"
@@ -76,14 +77,16 @@ class Session final : public Training {
   std::string division() const;
   std::string checkpoint_path(int rank, int ranks) const;
   std::vector<std::span<std::byte>> arrays();
+  void begin_run();
   void save();
   void write_files();
   void resume();
   int ranks_to_resume() const;
-  std::vector<SavedSteps> saved_steps(int first, int count, int ranks) const;
-  std::vector<SavedSteps> all_saved_steps();
-  std::optional<std::uint64_t> step_to_resume(std::span<const SavedSteps> saved) const;
-  void restore(std::span<const SavedSteps> saved, std::uint64_t step);
+  std::vector<Generations> files_of(int ranks) const;
+  std::vector<Generations> files_of_all();
+  void restore(std::span<const Generations> files, const RunStep& what);
+  std::uint32_t checksum_of_weights();
+  void require_equal_weights();
   void tell_where_it_goes_on() const;
   Buffer restore_from(const std::string& path);
   void tell(const std::string& message) const;
@@ -113,6 +116,9 @@ class Session final : public Training {
   bool was_resumed_ = false;
   std::string checkpoint_error_;
   Clock::time_point saved_at_;
+  std::optional<FileLock> lock_;  // rank 0's, on what the job writes
+  std::uint64_t run_ = 0;         // this job's number, in every file that it writes
+  GenerationWriter writer_;
 };
 
 }  // namespace tulle::nn

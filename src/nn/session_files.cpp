@@ -1,16 +1,17 @@
 // Checkpoints of a training: a file of each rank's, because residuals, momenta and local weights are the rank's own.
 //
-// All ranks write beside their old files first (.next); the new ones take their places only when all are there, so that
-// whenever a job is killed there is a step of which every rank has a file, in its place or waiting for it. Then files
-// of other numbers of ranks are removed, which the run has had before.
+// All ranks write beside their old files first; the new ones take their places only when all are there, and what was
+// there stays as the generation before. So whenever a job is killed, there is a step of which every rank has a file of
+// one run, and also where a disk has damaged the newest of a rank. Then files of other numbers of ranks are removed,
+// which the run has had before.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 
 #include "base/checkpoint.hpp"
 #include "base/rank_files.hpp"
 #include "nn/session.hpp"
+#include "tulle/base/crc32c.hpp"
 #include "tulle/base/error.hpp"
 
 namespace tulle::nn {
@@ -44,23 +45,34 @@ std::vector<std::span<std::byte>> Session::arrays() {
   return arrays;
 }
 
+// Before the first step, so that of two jobs with one path the second one ends at once.
+void Session::begin_run() {
+  if (options_.checkpoint.path.empty()) return;
+  double number[] = {0};
+  fail_together(communicator_, failure_of([&] {
+                  if (communicator_.rank() != 0) return;
+                  lock_.emplace(options_.checkpoint.path);
+                  number[0] = static_cast<double>(draw_run_number());
+                }));
+  run_ = static_cast<std::uint64_t>(combine(communicator_, number)[0]);
+}
+
 void Session::write_files() {
-  const std::string path = checkpoint_path(communicator_.rank(), communicator_.size()), next = path + ".next";
+  const std::string path = checkpoint_path(communicator_.rank(), communicator_.size());
+  std::optional<OutputFile> file;
   const std::exception_ptr unwritten = failure_of([&] {
     const Buffer pipeline = synchronizer_.save_state();
     std::vector<std::byte> bytes(pipeline.as<std::byte>().begin(), pipeline.as<std::byte>().end());
     std::vector<std::span<std::byte>> all = arrays();
     all.emplace_back(bytes);
-    const SavedRun run{.state = state_, .division = division(), .pipeline_bytes = bytes.size()};
-    save_checkpoint(next, to_json(run, facts()), all);
+    const SavedRun run{.run = run_, .state = state_, .division = division(), .pipeline_bytes = bytes.size()};
+    writer_.prepare(path);
+    file.emplace(path);
+    write_checkpoint(*file, to_json(run, facts()), all);
+    file->flush();
   });
   fail_together(communicator_, unwritten);
-  std::error_code code;
-  std::filesystem::rename(next, path, code);
-  const std::exception_ptr unnamed = failure_of([&] {
-    if (code) throw Error(ErrorKind::system, fmt::format("{}: {}", path, code.message()));
-  });
-  fail_together(communicator_, unnamed);
+  fail_together(communicator_, failure_of([&] { writer_.commit(*file, {run_, state_.steps}); }));
   remove_other_sets(options_.checkpoint.path, communicator_.size());
 }
 
@@ -99,78 +111,49 @@ Buffer Session::restore_from(const std::string& path) {
 // Asked on rank 0: the set that has come farthest. Of that of this number of ranks a rank may see its own file alone.
 int Session::ranks_to_resume() const {
   const int ranks = communicator_.size();
-  std::optional<std::uint64_t> most = newest_common_step(saved_steps(0, 1, ranks));
+  std::optional<std::uint64_t> most;
+  for (const Generation& file : generations_at(checkpoint_path(0, ranks)).files) {
+    if (file.what && !most) most = file.what->step;
+  }
   int best = ranks;
   for (const int others : sets_on_disk(options_.checkpoint.path)) {
     if (others == ranks) continue;
-    std::optional<std::uint64_t> steps;
-    const std::exception_ptr unusable = failure_of([&] { steps = newest_common_step(saved_steps(0, others, others)); });
-    if (most && (unusable || !steps || *most >= *steps)) continue;
+    std::optional<CommonGeneration> newest;
+    const std::exception_ptr unusable = failure_of([&] { newest = newest_common(files_of(others)); });
+    if (most && (unusable || !newest || *most >= newest->what.step)) continue;
     if (unusable) std::rethrow_exception(unusable);
-    best = others;  // also where files are missing, which is told then
-    most = steps;
+    if (!newest) continue;
+    best = others;
+    most = newest->what.step;
   }
   return best;
 }
 
-std::vector<SavedSteps> Session::saved_steps(int first, int count, int ranks) const {
-  std::vector<SavedSteps> steps;
-  for (int rank = first; rank < first + count; ++rank) {
-    steps.push_back(steps_on_disk(checkpoint_path(rank, ranks), facts()));
-  }
-  return steps;
+// Of all ranks of a job that this rank sees the files of.
+std::vector<Generations> Session::files_of(int ranks) const {
+  std::vector<Generations> files;
+  for (int rank = 0; rank < ranks; ++rank) files.push_back(generations_at(checkpoint_path(rank, ranks)));
+  return files;
 }
 
-// What every rank has, of which each sees its own.
-std::vector<SavedSteps> Session::all_saved_steps() {
-  SavedSteps mine;
-  const int rank = communicator_.rank();
-  fail_together(communicator_, failure_of([&] { mine = saved_steps(rank, 1, communicator_.size()).front(); }));
-  const auto number = [](std::optional<std::uint64_t> step) { return step ? static_cast<double>(*step) : -1.0; };
-  std::vector<double> numbers(2 * static_cast<std::size_t>(communicator_.size()), -1.0);
-  numbers[2 * static_cast<std::size_t>(rank)] = number(mine.placed);
-  numbers[2 * static_cast<std::size_t>(rank) + 1] = number(mine.next);
-  numbers = combine(communicator_, numbers, Op::max());
-  const auto step = [](double value) {
-    return value < 0 ? std::optional<std::uint64_t>() : static_cast<std::uint64_t>(value);
-  };
-  std::vector<SavedSteps> all;
-  for (std::size_t i = 0; i < numbers.size(); i += 2) all.push_back({step(numbers[i]), step(numbers[i + 1])});
-  return all;
-}
-
-// Nothing where there is no checkpoint, or the first one was not finished.
-std::optional<std::uint64_t> Session::step_to_resume(std::span<const SavedSteps> saved) const {
-  const std::optional<std::uint64_t> step = newest_common_step(saved);
-  const auto is_placed = [](const SavedSteps& rank) { return rank.placed.has_value(); };
-  if (step || std::ranges::none_of(saved, is_placed)) return step;
-  const auto ranks = static_cast<int>(saved.size());
-  std::string steps;
-  for (int rank = 0; rank < ranks; ++rank) {
-    const SavedSteps& its = saved[static_cast<std::size_t>(rank)];
-    if (!its.placed) {
-      throw Error(ErrorKind::bad_input, fmt::format("{} is not there: some ranks have no checkpoint. Put it back, or "
-                                                    "remove the others to start from the beginning",
-                                                    checkpoint_path(rank, ranks)));
-    }
-    steps += fmt::format("{}{}", steps.empty() ? "" : ", ", *its.placed);
+// Of all ranks of this job, of which each sees its own.
+std::vector<Generations> Session::files_of_all() {
+  const std::string mine = encode(generations_at(checkpoint_path(communicator_.rank(), communicator_.size())));
+  std::vector<Generations> files;
+  for (const Buffer& bytes : gather_bytes(communicator_, Buffer::copy_of(std::as_bytes(std::span(mine))))) {
+    files.push_back(decode_generations({reinterpret_cast<const char*>(bytes.bytes().data()), bytes.size()}));
   }
-  throw Error(ErrorKind::bad_input,
-              fmt::format("{}: ranks have checkpoints of different steps: {}. They are of several runs; remove them to "
-                          "start from the beginning",
-                          options_.checkpoint.path, steps));
+  return files;
 }
 
 // On another number of ranks each takes the weights of rank 0, and its share of what all ranks had not delivered.
-void Session::restore(std::span<const SavedSteps> saved, std::uint64_t step) {
-  const auto ranks = static_cast<int>(saved.size());
-  const auto file_of_step = [&](int rank) {
-    const bool is_placed = saved[static_cast<std::size_t>(rank)].placed == step;
-    return checkpoint_path(rank, ranks) + (is_placed ? "" : ".next");
-  };
+void Session::restore(std::span<const Generations> files, const RunStep& what) {
+  const auto ranks = static_cast<int>(files.size());
+  const auto path_of = [&](int rank) { return files[static_cast<std::size_t>(rank)].find(what)->path; };
   if (ranks == communicator_.size()) {
-    const Buffer states[] = {restore_from(file_of_step(communicator_.rank()))};
-    return synchronizer_.load_state(states);
+    const Buffer states[] = {restore_from(path_of(communicator_.rank()))};
+    synchronizer_.load_state(states);
+    return writer_.goes_on_from(files[static_cast<std::size_t>(communicator_.rank())], what);
   }
   if (options_.recipe.every > 1) {
     throw Error(ErrorKind::bad_input, fmt::format("{}: was saved on {} ranks, each with weights of its own between two "
@@ -179,9 +162,31 @@ void Session::restore(std::span<const SavedSteps> saved, std::uint64_t step) {
   }
   std::vector<Buffer> states(static_cast<std::size_t>(ranks));
   for (int other = ranks - 1; other >= 0; --other) {  // the last one read is rank 0's
-    states[static_cast<std::size_t>(other)] = restore_from(file_of_step(other));
+    states[static_cast<std::size_t>(other)] = restore_from(path_of(other));
   }
   synchronizer_.load_state(states);
+}
+
+// Of what all ranks have alike: with local steps that are the weights of the last exchange.
+std::uint32_t Session::checksum_of_weights() {
+  std::uint32_t checksum = 0;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const std::span<const float> weights = before_.empty() ? learner_.weights(i) : std::span<float>(before_[i]);
+    checksum = crc32c(std::as_bytes(weights), checksum);
+  }
+  return checksum;
+}
+
+// A run's number says that files belong together; this says that they do.
+void Session::require_equal_weights() {
+  const double checksum = checksum_of_weights();
+  const double sides[] = {checksum, -checksum};
+  const std::vector<double> most = combine(communicator_, sides, Op::max());
+  if (most[0] == -most[1]) return;
+  throw Error(ErrorKind::bad_input,
+              fmt::format("{}: ranks' files hold different weights, though they are of one run and step: files of "
+                          "ranks were copied from elsewhere; remove them to start from the beginning",
+                          options_.checkpoint.path));
 }
 
 void Session::resume() {
@@ -190,15 +195,15 @@ void Session::resume() {
                   if (communicator_.rank() == 0) chosen[0] = ranks_to_resume();
                 }));
   const int ranks = static_cast<int>(combine(communicator_, chosen, Op::max())[0]);
-  std::vector<SavedSteps> saved;
-  if (ranks == communicator_.size()) saved = all_saved_steps();
-  std::optional<std::uint64_t> step;
+  const std::vector<Generations> files = ranks == communicator_.size() ? files_of_all() : files_of(ranks);
+  std::optional<CommonGeneration> newest;
   fail_together(communicator_, failure_of([&] {
-                  if (saved.empty()) saved = saved_steps(0, ranks, ranks);
-                  step = step_to_resume(saved);
-                  if (step) restore(saved, *step);
+                  newest = newest_common(files);
+                  if (newest) restore(files, newest->what);
                 }));
-  was_resumed_ = step.has_value();
+  was_resumed_ = newest.has_value();
+  if (was_resumed_) require_equal_weights();
+  if (was_resumed_ && !newest->note.empty()) tell("goes on from an older checkpoint: " + newest->note);
   tell_where_it_goes_on();
 }
 

@@ -12,6 +12,8 @@ namespace tulle::nn {
 
 /// The port of reports; the server's letters have number 0.
 inline constexpr std::uint32_t kReportPort = 1;
+/// Where rank 0 tells all others its run's number, and then that of the run that it goes on from.
+inline constexpr std::uint32_t kRunPort = 2;
 
 /// What a training has cost a worker since the beginning of the run.
 struct WorkerCosts {

@@ -116,7 +116,8 @@ Server::State::State(Communicator its_communicator, std::vector<Parameter> param
       server_options(its_server_options),
       description(description_of(parameters, options)),
       workers(static_cast<std::size_t>(communicator.size() - options.servers)),
-      files(communicator.rank(), options.servers, options.backup > 0 || options.staleness > 0),
+      files(communicator.rank(), options.servers, options.backup > 0 || options.staleness > 0,
+            server_options.checkpoint_run),
       mail(communicator, options.port, 0) {
   const std::vector<int> owners = servers_of(parameters, options.servers);
   for (ParameterId id = 0; id < parameters.size(); ++id) {
@@ -578,8 +579,9 @@ void Server::save_checkpoint(const std::string& path) const {
 
 bool Server::has_checkpoint(const std::string& path) const { return state_->files.is_there(path); }
 
-void Server::load_checkpoint(const std::string& path) {
-  const auto states = state_->files.read(path, state_->server_options.checkpoint_every);
+LoadedCheckpoint Server::load_checkpoint(const std::string& path) {
+  const ServerFiles::Read read = state_->files.read(path, state_->server_options.checkpoint_every);
+  const std::vector<gradient::SavedState>& states = read.states;
   std::map<std::string, const gradient::SavedParameter*> by_name;
   for (const gradient::SavedState& state : states) {
     for (const gradient::SavedParameter& parameter : state.parameters) by_name[parameter.name] = &parameter;
@@ -592,6 +594,7 @@ void Server::load_checkpoint(const std::string& path) {
     tensor.require_fits(*found->second);
   }
   for (auto& [id, tensor] : state_->tensors) tensor.restore(*by_name.at(tensor.parameter().name));
+  return {.run = states.front().run, .note = read.note};
 }
 
 }  // namespace tulle::server

@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "base/temporary_directory.hpp"
+#include "base/torn_file.hpp"
 #include "gradient/training.hpp"
 #include "tulle/base/error.hpp"
 #include "tulle/comm/threads.hpp"
@@ -12,7 +13,10 @@ namespace tulle::gradient {
 namespace {
 
 using namespace testing;
+using tulle::testing::Killed;
 using tulle::testing::TemporaryDirectory;
+using tulle::testing::TornFile;
+using tulle::testing::two_ranks_killed;
 
 std::vector<Parameter> sample_parameters() {
   return {{"hidden", 3000, Role::hidden, 50}, {"output", 700, Role::output}, {"bias", 10, Role::bias_or_norm}};
@@ -387,27 +391,127 @@ TEST(Checkpoint, OfTheMostStepsIsTakenWhereItIsWhole) {
   EXPECT_NE(refusal_of_files(path).find("some are missing"), std::string::npos);
 }
 
-TEST(Checkpoint, WhoseFilesAreOfDifferentStepsIsRefusedByAll) {
+// Files of two steps of two ranks, and what a synchronizer says and goes on from.
+class SavedTwice : public ::testing::Test {
+ protected:
+  SavedTwice() {
+    run_threads(2, [&](Communicator& communicator) {
+      Synchronizer synchronizer = make(communicator, "topk:2%|dense_below:0");
+      for (const std::uint64_t step : {2, 4}) {
+        (void)train_steps(synchronizer, step - 2, step);
+        synchronizer.save_checkpoint(path_);
+      }
+    });
+    for (const std::string& file : names_) files_.emplace_back(file);
+  }
+
+  struct Loaded {
+    std::uint64_t steps = 0;
+    std::string told;  ///< by the call, or by its error
+  };
+  Loaded load() {
+    std::vector<Loaded> loaded(2);
+    run_threads(2, [&](Communicator& communicator) {
+      Loaded& mine = loaded[static_cast<std::size_t>(communicator.rank())];
+      Synchronizer synchronizer = make(communicator, "topk:2%|dense_below:0");
+      try {
+        mine.told = synchronizer.load_checkpoint(path_);
+      } catch (const Error& error) {
+        mine.told = error.what();
+      }
+      mine.steps = synchronizer.steps();
+    });
+    EXPECT_EQ(loaded[0].steps, loaded[1].steps);
+    EXPECT_EQ(loaded[0].told, loaded[1].told);
+    return loaded[0];
+  }
+
+  TemporaryDirectory directory_;
+  std::string path_ = directory_.path("state");
+  std::vector<std::string> names_ = {path_ + ".0-of-2", path_ + ".1-of-2"};
+  std::vector<TornFile> files_;
+};
+
+TEST_F(SavedTwice, ASaveThatIsKilledLeavesAStepThatAllRanksHave) {
+  for (const auto& [first, second] : two_ranks_killed()) {
+    files_[0].leave(first);
+    files_[1].leave(second);
+    const bool is_written = first != Killed::writing && second != Killed::writing;
+    EXPECT_EQ(load().steps, is_written ? 4u : 2u) << static_cast<int>(first) << static_cast<int>(second);
+  }
+}
+
+TEST_F(SavedTwice, WhereTheNewestIsDamagedOrOlderTheStepBeforeIsTakenAndTheReasonGiven) {
+  EXPECT_EQ(load().told, "");
+  files_[1].damage();
+  EXPECT_EQ(load().steps, 2u);
+  EXPECT_EQ(load().told, names_[1] + ": state of a synchronizer: it is damaged");
+  std::filesystem::rename(names_[1] + ".before", names_[1]);
+  EXPECT_EQ(load().steps, 2u);
+  EXPECT_NE(load().told.find("of which not all ranks have a file"), std::string::npos);
+  std::filesystem::remove(names_[0] + ".before");
+  EXPECT_NE(load().told.find("ranks have no checkpoint in common: rank 0 has step 4 of run "), std::string::npos);
+  EXPECT_EQ(load().steps, 0u);
+}
+
+TEST_F(SavedTwice, WhatALoadWentOnFromStaysUntilTheNextFileIsThere) {
+  files_[1].damage();
+  run_threads(2, [&](Communicator& communicator) {
+    Synchronizer synchronizer = make(communicator, "topk:2%|dense_below:0");
+    EXPECT_NE(synchronizer.load_checkpoint(path_), "");
+    (void)train_steps(synchronizer, 2, 3);
+    synchronizer.save_checkpoint(path_);
+  });
+  EXPECT_EQ(load().steps, 3u);
+  files_[0].damage();
+  EXPECT_EQ(load().steps, 2u);
+}
+
+TEST_F(SavedTwice, FilesOfTwoRunsOfEqualStepsAreNotMixed) {
+  const std::string mine = tulle::testing::contents_of(names_[0]);
+  train_and_save(path_, 2, 0, 4);
+  train_and_save(path_, 2, 4, 4);
+  std::ofstream(names_[0], std::ios::binary) << mine;
+  std::filesystem::remove(names_[0] + ".before");
+  EXPECT_NE(load().told.find("ranks have no checkpoint in common"), std::string::npos) << load().told;
+}
+
+TEST_F(SavedTwice, FilesThatWereSwappedAreSaidToBe) {
+  std::filesystem::rename(names_[0], path_ + ".kept");
+  std::filesystem::rename(names_[1], names_[0]);
+  std::filesystem::rename(path_ + ".kept", names_[1]);
+  EXPECT_EQ(load().told,
+            "the state is that of rank 1 of 2, and this is rank 0: files of ranks were swapped, or copied "
+            "for one another");
+}
+
+TEST(Checkpoint, OfAllRanksInOneFileHasGenerationsToo) {
   const TemporaryDirectory directory;
   const std::string path = directory.path("state");
   run_threads(2, [&](Communicator& communicator) {
     Synchronizer synchronizer = make(communicator, "topk:2%|dense_below:0");
-    (void)train_steps(synchronizer, 0, 2);
-    synchronizer.save_checkpoint(path);
-    const std::string own = path + "." + std::to_string(communicator.rank()) + "-of-2";
-    if (communicator.rank() == 1) std::filesystem::copy_file(own, own + ".kept");
-    (void)train_steps(synchronizer, 2, 4);
-    synchronizer.save_checkpoint(path);
-    if (communicator.rank() == 1) std::filesystem::rename(own + ".kept", own);
-    std::string text;
-    try {
-      synchronizer.load_checkpoint(path);
-    } catch (const Error& error) {
-      text = error.what();
+    for (const std::uint64_t step : {2, 4}) {
+      (void)train_steps(synchronizer, step - 2, step);
+      synchronizer.save_checkpoint(path, CheckpointFiles::one_for_all);
     }
-    EXPECT_NE(text.find("different steps, from 2 to 4"), std::string::npos) << text;
-    EXPECT_EQ(synchronizer.steps(), 4u);
   });
+  const auto loaded_steps = [&](int ranks) {
+    std::uint64_t steps = 0;
+    run_threads(ranks, [&](Communicator& communicator) {
+      Synchronizer synchronizer = make(communicator, "topk:2%|dense_below:0");
+      (void)synchronizer.load_checkpoint(path);
+      if (communicator.rank() == 0) steps = synchronizer.steps();
+    });
+    return steps;
+  };
+  const TornFile file(path);
+  file.damage();
+  EXPECT_EQ(loaded_steps(2), 2u);
+  EXPECT_EQ(loaded_steps(3), 2u);
+  for (const Killed killed : {Killed::writing, Killed::written, Killed::moved, Killed::placed}) {
+    file.leave(killed);
+    EXPECT_EQ(loaded_steps(2), killed == Killed::writing ? 2u : 4u) << static_cast<int>(killed);
+  }
 }
 
 TEST(Checkpoint, ThatOneRankCannotReadIsRefusedByAll) {

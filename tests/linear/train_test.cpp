@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <set>
 
 #include "base/error_of.hpp"
+#include "base/file_lock.hpp"
 #include "base/memory.hpp"
 #include "base/temporary_directory.hpp"
+#include "base/torn_file.hpp"
 #include "linear/ranks.hpp"
 #include "tulle/base/error.hpp"
 #include "tulle/linear/kmeans.hpp"
@@ -338,6 +341,56 @@ TEST_F(Checkpoint, IsRefusedWhereItIsDamaged) {
   run.checkpoint.resume = true;
   const std::string error = testing::error_of([&] { train_in_simulation(parts_, run); });
   EXPECT_NE(error.find("damaged"), std::string::npos) << error;
+}
+
+// One file of rank 0's, which has two epochs and before it one.
+class SavedTwice : public Checkpoint {
+ protected:
+  SavedTwice() {
+    options_.checkpoint.resume = true;
+    options_.on_message = [this](const std::string& message) { told_ += message + "\n"; };
+    for (options_.epochs = 1; options_.epochs <= 2; ++options_.epochs) train_in_simulation(parts_, options_);
+    file_.emplace(options_.checkpoint.path);
+  }
+
+  // That the third epoch is begun with.
+  std::string epoch_it_goes_on_with() {
+    told_.clear();
+    train_in_simulation(parts_, options_);
+    for (const std::string epoch : {"1", "2", "3"}) {
+      if (told_.find("epoch " + epoch + ", step 0 of it") != std::string::npos) return epoch;
+    }
+    return told_;
+  }
+
+  TrainOptions options_ = options(scratch_.path("run"));
+  std::optional<testing::TornFile> file_;
+  std::string told_;
+};
+
+TEST_F(SavedTwice, AJobThatIsKilledWhileItSavesGoesOn) {
+  using enum testing::Killed;
+  file_->leave(writing);
+  EXPECT_EQ(epoch_it_goes_on_with(), "2");
+  for (const testing::Killed killed : {written, moved, placed}) {
+    file_->leave(killed);
+    EXPECT_EQ(epoch_it_goes_on_with(), "3") << static_cast<int>(killed);
+  }
+  file_->forget_old();
+  file_->leave(writing);
+  EXPECT_NE(epoch_it_goes_on_with().find("starts from the beginning"), std::string::npos);
+}
+
+TEST_F(SavedTwice, WhereTheNewestIsDamagedTheOneBeforeIsTakenAndTheReasonTold) {
+  file_->damage();
+  EXPECT_EQ(epoch_it_goes_on_with(), "2");
+  EXPECT_NE(told_.find("run: the checkpoint is damaged"), std::string::npos) << told_;
+}
+
+TEST_F(SavedTwice, ASecondJobWithItsPathEndsAtOnce) {
+  const FileLock other_job(options_.checkpoint.path);
+  const std::string error = testing::error_of([&] { train_in_simulation(parts_, options_); });
+  EXPECT_NE(error.find("another job writes this checkpoint: process"), std::string::npos) << error;
 }
 
 TEST(Train, TellsHowFarItIsWithTheLabels) {

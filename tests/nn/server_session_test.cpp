@@ -16,7 +16,9 @@
 #include <thread>
 
 #include "base/error_of.hpp"
+#include "base/file_lock.hpp"
 #include "base/temporary_directory.hpp"
+#include "base/torn_file.hpp"
 #include "comm_tcp/processes.hpp"
 #include "nn/linear_learner.hpp"
 #include "nn/session.hpp"
@@ -507,13 +509,80 @@ TEST(ServerSession, AJobThatIsKilledWhileItSavesGoesOnFromTheStepThatAllServersH
     std::vector<std::string> messages;
     options.on_message = [&](const std::string& message) { messages.push_back(message); };
     EXPECT_EQ(trained(2, options).weights, whole.weights);
-    ASSERT_EQ(messages.size(), 1u);
-    EXPECT_TRUE(contains(messages[0], "epoch 1, step 2 of it")) << messages[0];
+    ASSERT_EQ(messages.size(), 2u);
+    EXPECT_TRUE(contains(messages[0], "goes on from an older checkpoint: ")) << messages[0];
+    EXPECT_TRUE(contains(messages[0], "of which not all servers have a file")) << messages[0];
+    EXPECT_TRUE(contains(messages[1], "epoch 1, step 2 of it")) << messages[1];
     messages.clear();
     trained(2, options);
     ASSERT_EQ(messages.size(), 1u);
     EXPECT_TRUE(contains(messages[0], "this run is over, after 8 steps")) << messages[0];
   }
+}
+
+TEST(ServerSession, WhereTheNewestFileOfAServerIsDamagedTheStepBeforeIsTakenAndTheReasonTold) {
+  const TemporaryDirectory scratch;
+  TrainerOptions options = exact_steps(2, "three_lc");
+  options.epochs = 2;
+  options.rate = 0.02;
+  options.server.servers = 2;
+  const Trained whole = trained(2, options);
+  options.epochs = 1;
+  options.checkpoint = {.path = scratch.path("run"), .resume = true, .steps = 2};
+  trained(2, options);
+  testing::TornFile(scratch.path("run.server.0-of-2")).damage();
+  options.epochs = 2;
+  std::vector<std::string> messages;
+  options.on_message = [&](const std::string& message) { messages.push_back(message); };
+  EXPECT_EQ(trained(2, options).weights, whole.weights);
+  ASSERT_EQ(messages.size(), 2u);
+  EXPECT_TRUE(contains(messages[0], "run.server.0-of-2: ") && contains(messages[0], "damaged")) << messages[0];
+  EXPECT_TRUE(contains(messages[1], "epoch 1, step 2 of it")) << messages[1];
+}
+
+TEST(ServerSession, FilesOfTwoRunsOfEqualStepsAreNotMixed) {
+  const TemporaryDirectory scratch;
+  TrainerOptions options = exact_steps(2, "three_lc");
+  options.server.servers = 2;
+  options.checkpoint = {.path = scratch.path("run")};
+  trained(2, options);
+  const std::string mine = testing::contents_of(scratch.path("run.server.0-of-2"));
+  const std::string worker = testing::contents_of(scratch.path("run.worker.0-of-2"));
+  options.rate = 0.5;
+  trained(2, options);
+  const auto put = [&](const char* file, const std::string& text) {
+    std::filesystem::remove(scratch.path(file) + ".before");
+    std::ofstream(scratch.path(file), std::ios::binary) << text;
+  };
+  // What a worker had not delivered is of no use to another run's model.
+  put("run.worker.0-of-2", worker);
+  options.epochs = 2;
+  options.checkpoint.resume = true;
+  std::vector<std::string> messages;
+  options.on_message = [&](const std::string& message) { messages.push_back(message); };
+  trained(2, options);
+  ASSERT_EQ(messages.size(), 2u);
+  EXPECT_TRUE(contains(messages[1], "worker 0: ") && contains(messages[1], "of run ")) << messages[1];
+  put("run.server.0-of-2", mine);
+  const std::string error = error_of([&] { trained(2, options); });
+  EXPECT_TRUE(contains(error, "run.server: servers' files are of several runs: ")) << error;
+}
+
+TEST(ServerSession, ASecondJobWithItsPathEndsAtOnceOnAllRanks) {
+  const TemporaryDirectory scratch;
+  TrainerOptions options = exact_steps(2, "dense");
+  options.server.servers = 2;
+  options.checkpoint = {.path = scratch.path("run")};
+  const FileLock other_job(scratch.path("run"));
+  std::mutex mutex;
+  std::vector<std::string> errors;
+  run_threads(4, [&](Communicator& communicator) {
+    LinearLearner learner;
+    const std::string error = error_of([&] { ServerSession(communicator, learner, options).train(); });
+    const std::lock_guard lock(mutex);
+    errors.push_back(error);
+  });
+  for (const std::string& error : errors) EXPECT_TRUE(contains(error, "another job writes this checkpoint")) << error;
 }
 
 TEST(ServerSession, ACheckpointThatCannotBeWrittenIsToldAndTheJobGoesOn) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
@@ -10,7 +11,9 @@
 #include <thread>
 
 #include "base/error_of.hpp"
+#include "base/file_lock.hpp"
 #include "base/temporary_directory.hpp"
+#include "base/torn_file.hpp"
 #include "nn/linear_learner.hpp"
 #include "tulle/base/error.hpp"
 #include "tulle/comm/threads.hpp"
@@ -19,9 +22,13 @@
 namespace tulle::nn {
 namespace {
 
+using testing::contents_of;
 using testing::error_of;
+using testing::Killed;
 using testing::LinearLearner;
 using testing::TemporaryDirectory;
+using testing::TornFile;
+using testing::two_ranks_killed;
 
 TrainerOptions three_exact_steps(int ranks, const std::string& recipe) {
   return {.recipe = gradient::parse_recipe(recipe),
@@ -464,46 +471,88 @@ TEST(Session, WhereTheNumberOfRanksReturnsTheNewestCheckpointIsTaken) {
   EXPECT_FALSE(std::filesystem::exists(scratch.path("run.3-of-4")));
 }
 
-// Rank 0's file is in its place already where rank 1's is not.
-TEST(Session, AJobThatIsKilledWhileItSavesGoesOnFromAStepThatAllRanksHave) {
-  const TemporaryDirectory scratch;
-  const std::string first = scratch.path("run.0-of-2"), second = scratch.path("run.1-of-2");
-  const auto put = [](const std::string& from, const std::string& to) {
-    std::filesystem::copy_file(from, to, std::filesystem::copy_options::overwrite_existing);
-  };
-  TrainerOptions options = three_exact_steps(2, "topk:10%|dense_below:0");
-  options.checkpoint = {.path = scratch.path("run"), .resume = true};
-  const auto steps_to_third_epoch = [&] {
+// Two ranks' files of an epoch, and of the one after it.
+class SavedTwice : public ::testing::Test {
+ protected:
+  SavedTwice() {
+    options_.checkpoint = {.path = scratch_.path("run"), .resume = true};
+    options_.on_message = [this](const std::string& message) { told_ += message + "\n"; };
+    for (options_.epochs = 1; options_.epochs <= 2; ++options_.epochs) trained(2, options_);
+    for (const char* const rank : {"run.0-of-2", "run.1-of-2"}) files_.emplace_back(scratch_.path(rank));
+  }
+
+  // Of the steps that are left to the end of the third epoch, which has three.
+  int steps_to_third_epoch() {
     int steps = 0;
-    TrainerOptions longer = options;
-    longer.epochs = 3;
+    told_.clear();
     run_threads(2, [&](Communicator& communicator) {
       LinearLearner learner;
-      Session(communicator, learner, longer).train();
+      Session(communicator, learner, options_).train();
       if (communicator.rank() == 0) steps = learner.steps;
     });
     return steps;
-  };
-  const auto tear = [&] {
-    for (const std::string& file : {first, second}) std::filesystem::remove(file);
-    options.epochs = 1;
-    trained(2, options);
-    for (const std::string& file : {first, second}) put(file, file + ".old");
-    options.epochs = 2;
-    trained(2, options);
-    std::filesystem::rename(second, second + ".next");
-    put(second + ".old", second);
-  };
-  tear();
-  EXPECT_EQ(steps_to_third_epoch(), 3);
-  tear();  // one waits for its place, the other is not written
-  std::filesystem::rename(first, first + ".next");
-  put(first + ".old", first);
-  std::filesystem::remove(second + ".next");
+  }
+
+  const TemporaryDirectory scratch_;
+  TrainerOptions options_ = three_exact_steps(2, "topk:10%|dense_below:0");
+  std::vector<TornFile> files_;
+  std::string told_;
+};
+
+TEST_F(SavedTwice, AJobThatIsKilledWhileItSavesGoesOnFromAStepThatAllRanksHave) {
+  for (const bool is_first : {false, true}) {
+    for (const auto& [first, second] : two_ranks_killed()) {
+      if (is_first) std::ranges::for_each(files_, &TornFile::forget_old);
+      files_[0].leave(first);
+      files_[1].leave(second);
+      const bool is_written = first != Killed::writing && second != Killed::writing;
+      const int nothing = is_first ? 9 : 6;
+      EXPECT_EQ(steps_to_third_epoch(), is_written ? 3 : nothing)
+          << static_cast<int>(first) << static_cast<int>(second);
+    }
+  }
+}
+
+TEST_F(SavedTwice, WhereTheNewestIsDamagedTheOneBeforeIsTakenAndTheReasonTold) {
+  files_[1].damage();
   EXPECT_EQ(steps_to_third_epoch(), 6);
-  tear();
-  std::filesystem::remove(second + ".next");
-  EXPECT_NE(error_of([&] { trained(2, options); }).find("different steps: 6, 3"), std::string::npos);
+  EXPECT_NE(
+      told_.find("goes on from an older checkpoint: " + scratch_.path("run.1-of-2") + ": the checkpoint is damaged"),
+      std::string::npos)
+      << told_;
+  EXPECT_EQ(steps_to_third_epoch(), 0) << "what it has written is whole";
+}
+
+TEST_F(SavedTwice, FilesOfTwoRunsOfEqualStepsAreNotMixed) {
+  const std::string mine = contents_of(scratch_.path("run.0-of-2"));
+  for (const char* const ending : {"", ".before"}) {
+    for (const char* const rank : {"run.0-of-2", "run.1-of-2"}) std::filesystem::remove(scratch_.path(rank) + ending);
+  }
+  options_.rate *= 2;
+  options_.epochs = 2;
+  trained(2, options_);
+  std::ofstream(scratch_.path("run.0-of-2"), std::ios::binary) << mine;
+  const std::string error = error_of([&] { trained(2, options_); });
+  EXPECT_NE(error.find("ranks have no checkpoint in common: rank 0 has step 6 of run "), std::string::npos) << error;
+}
+
+TEST_F(SavedTwice, WeightsThatDifferAreRefusedThoughTheFilesBelongTogether) {
+  const std::string path = scratch_.path("run.1-of-2");
+  const CheckpointFile file = CheckpointFile::read(*open_file(path));
+  std::vector<std::byte> arrays(file.array_bytes());
+  file.restore({arrays});
+  arrays.front() ^= std::byte{1};  // of the first weight
+  OutputFile changed(path);
+  write_checkpoint(changed, file.description(), {arrays});
+  changed.commit();
+  const std::string error = error_of([&] { steps_to_third_epoch(); });
+  EXPECT_NE(error.find("ranks' files hold different weights"), std::string::npos) << error;
+}
+
+TEST_F(SavedTwice, ASecondJobWithItsPathEndsAtOnce) {
+  const FileLock other_job(scratch_.path("run"));
+  const std::string error = error_of([&] { steps_to_third_epoch(); });
+  EXPECT_NE(error.find("another job writes this checkpoint: process"), std::string::npos) << error;
 }
 
 TEST(Session, ARunThatIsOverSaysSoAndDoesNotGoOn) {

@@ -128,15 +128,6 @@ class Page(unittest.TestCase):
         self.browser.resize(1280, 900)
         self.browser.open(self.page)
 
-    def show(self, *rows):
-        """Opens a page of these rows alone."""
-        results, page = (os.path.join(self.directory.name, name) for name in ("own.jsonl", "own.html"))
-        with open(results, "w", encoding="utf-8") as file:
-            file.writelines(json.dumps(each) + "\n" for each in rows)
-        done = tulle("report", results, "-o", page)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.browser.open(page)
-
     def chart(self, section, script):
         """What `script` returns about the first chart of a section, `chart`."""
         find = "const chart = Chart.getChart(document.querySelector(`#${arguments[0]} canvas`));"
@@ -152,24 +143,6 @@ class Page(unittest.TestCase):
             const pixels = chart.ctx.getImageData(0, 0, width, height).data;
             return pixels.filter((value, index) => index % 4 === 3 && value > 0).length""")
         self.assertGreater(drawn, 5000)
-
-    def test_a_number_too_large_to_write_out_is_shown_by_its_exponent(self):
-        self.show(*[{"kind": "train_linear", "data": "/url", "model": "logistic", "aggregation": "auto", "ranks": 4,
-                     "transport": "threads", "epoch": epoch, "objective": objective, "seconds": 2.0 * epoch,
-                     "communication_seconds": 0.5, "bytes_sent": 1e6} for epoch, objective in ((1, 1e21), (2, 1e300))],
-                  row(seconds_median=1e25), {"kind": "codec", "algorithm": "rice", "direction": "encode",
-                                             "seconds_median": 1e-4, "ratio": 1e22})
-        self.assertEqual(self.browser.console(), [])
-        self.assertEqual(self.browser.run("return document.querySelectorAll('.failed').length"), 0)
-        self.assertIn("1.000e+21", self.browser.run("return document.getElementById('loss').textContent"))
-
-    def test_a_part_of_the_page_that_fails_says_so_and_takes_no_other_with_it(self):
-        self.browser.run("""codecSection = () => { throw new Error("no such luck"); };
-            SECTIONS[SECTIONS.findIndex((each) => each.name === "codecSection")] = codecSection; render();""")
-        failed = self.browser.run("return [...document.querySelectorAll('.failed')].map((each) => each.textContent)")
-        self.assertEqual(failed, ["The part of the page called codecSection cannot be shown: no such luck"])
-        self.assertGreater(self.chart("time", "return chart.data.datasets.length"), 0)
-        self.assertGreater(self.chart("papers", "return chart.data.datasets.length"), 0)
 
     def test_recipes_have_a_bar_each_and_stages_are_means_over_steps(self):
         self.assertEqual(self.chart("recipes", "return chart.data.labels"), ["dense", "topk:1%"])

@@ -250,14 +250,16 @@ class Synchronizer {
   void load_state(std::span<const Buffer> states);
 
   /// The same to and from files. Collective: where a rank fails all throw, and files and states are what they were.
-  /// A file appears whole or not at all.
+  /// A file appears whole or not at all; what was there stays beside it, with .before at its end.
   void save_checkpoint(const std::string& path, CheckpointFiles files = CheckpointFiles::one_per_rank,
                        const WritePart& write = {});
   Task<> await_save_checkpoint(std::string path, CheckpointFiles files = CheckpointFiles::one_per_rank,
                                WritePart write = {});
-  /// Finds either kind of files, of any number of ranks. Throws bad_input where there is none, or more than one kind.
-  void load_checkpoint(const std::string& path);
-  Task<> await_load_checkpoint(std::string path);
+  /// Finds either kind of files, of any number of ranks: the newest step of one run of which all ranks have an intact
+  /// file. Gives the reason where newer files are left out, and an empty text where there are none. Throws bad_input
+  /// where nothing is there, nothing fits, or there is more than one kind.
+  std::string load_checkpoint(const std::string& path);
+  Task<std::string> await_load_checkpoint(std::string path);
 
   /// What is kept between steps. Empty where the recipe keeps none. REQUIRES: the parameter is not in flight.
   std::span<const float> residual(ParameterId parameter) const;

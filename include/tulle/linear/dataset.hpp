@@ -89,10 +89,6 @@ class Dataset {
   std::vector<std::shared_ptr<const Rows>> kept_;
 };
 
-/// parse_line() for the lines of this file. Rows of CSV must all have as many values as the first that is no fault,
-/// which is read here: else a column that is missing would move the values behind it to other features.
-ParseLine line_parser(const ReaderPtr& reader, const TextOptions& options);
-
 /// Reads a part of a text file, plain or compressed, and hands over its rows piece by piece. Gives the number of bad
 /// lines; without `skip_bad` the first throws bad_input naming file, line, column and reason.
 std::uint64_t read_lines(const ReaderPtr& reader, Part part, const ParseLine& parse, bool skip_bad,

@@ -40,6 +40,8 @@ struct ServerOptions {
   /// What was there becomes PATH.SERVER-of-SERVERS.before.
   std::uint64_t checkpoint_every = 0;
   std::string checkpoint_path = {};
+  /// A number that all servers of this job have, and no other job: files of several jobs do not go together.
+  std::uint64_t checkpoint_run = 0;
   /// Called inside run() where one of these could not be written. The server goes on; must not throw.
   std::function<void(const Error&)> on_checkpoint_failure = {};
   /// How long a coding takes where time is simulated, which charges sums by the profile; unset: nothing. Must not
@@ -66,6 +68,12 @@ struct ServerStats {
 struct Loss {
   int rank = 0;
   std::string reason;
+};
+
+/// What load_checkpoint() found.
+struct LoadedCheckpoint {
+  std::uint64_t run = 0;  ///< `checkpoint_run` of the job that wrote it
+  std::string note;       ///< why a newer file is left out; empty: there is none
 };
 
 class Server {
@@ -125,11 +133,11 @@ class Server {
   void save_checkpoint(const std::string& path) const;
   /// True where load_checkpoint() has something to go on from.
   bool has_checkpoint(const std::string& path) const;
-  /// Goes on from files of any number of servers: from the newest step that all of them have. Where they have none in
-  /// common, and with backup workers or staleness from what a stopped job left, parameters may be of different
-  /// versions. Throws bad_input where a file is missing, damaged, or of other parameters; then nothing has changed.
-  /// REQUIRES: before run().
-  void load_checkpoint(const std::string& path);
+  /// Goes on from files of any number of servers: from the newest step of one run of which all of them have an intact
+  /// file. Where they have none in common, and with backup workers or staleness from what a stopped job left,
+  /// parameters may be of different versions. Throws bad_input where nothing intact is there, or what is there is of
+  /// several runs or of other parameters; then nothing has changed. REQUIRES: before run().
+  LoadedCheckpoint load_checkpoint(const std::string& path);
 
  private:
   struct State;

@@ -24,16 +24,14 @@ struct ConvertFlags {
   std::string in, out;
 };
 
-using MakeParser = std::function<linear::ParseLine(const ReaderPtr& reader)>;
-
-int convert(const ConvertFlags& flags, const MakeParser& make_parser, std::uint64_t features) {
+int convert(const ConvertFlags& flags, const linear::ParseLine& parse, std::uint64_t features) {
   const auto start = std::chrono::steady_clock::now();
   const ReaderPtr reader = open_filled(flags.in);
   linear::CsrWriter writer(flags.out);
   std::uint64_t rows_done = 0;
   Progress progress("converting", 0);
   const std::uint64_t bad_lines =
-      linear::read_lines(reader, {}, make_parser(reader), flags.data.text.skip_bad, [&](const linear::Rows& rows) {
+      linear::read_lines(reader, {}, parse, flags.data.text.skip_bad, [&](const linear::Rows& rows) {
         rows_done += rows.size();
         progress.advance(rows.size(), fmt::format("{} rows", rows_done));
         writer.add(rows);
@@ -75,8 +73,10 @@ void add_convert_command(CLI::App& parent, Action& action) {
   command->callback([flags, &action] {
     action = [flags] {
       return guarded([&] {
-        const auto parser = [flags](const ReaderPtr& reader) { return linear::line_parser(reader, flags->data.text); };
-        return convert(*flags, parser, flags->features);
+        const auto parse = [&](std::string_view line, linear::Rows& rows) {
+          return linear::parse_line(line, flags->data.text, rows);
+        };
+        return convert(*flags, parse, flags->features);
       });
     };
   });
@@ -102,12 +102,10 @@ void add_featurize_text_command(CLI::App& parent, Action& action) {
     }
     action = [flags] {
       return guarded([&] {
-        const auto parser = [flags](const ReaderPtr&) -> linear::ParseLine {
-          return [flags](std::string_view line, linear::Rows& rows) {
-            return linear::featurize_line(line, flags->featurize, rows);
-          };
+        const auto parse = [&](std::string_view line, linear::Rows& rows) {
+          return linear::featurize_line(line, flags->featurize, rows);
         };
-        return convert(*flags, parser, flags->featurize.dimension);
+        return convert(*flags, parse, flags->featurize.dimension);
       });
     };
   });

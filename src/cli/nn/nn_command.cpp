@@ -286,7 +286,7 @@ void add_nn_command(CLI::App& parent, Action& action) {
                           ? told_by("--json", [&] { return std::make_shared<JsonLines>(*flags->json_path); })
                           : nullptr;
     const std::string& checkpoint = flags->train.checkpoint.path;
-    if (!checkpoint.empty()) told_by("--checkpoint", [&] { require_writable(checkpoint + ".next"); });
+    if (!checkpoint.empty()) told_by("--checkpoint", [&] { require_writable(checkpoint + ".lock"); });
     if (flags->trace_path) told_by("--trace", [&] { require_writable(*flags->trace_path); });
     action = [flags, json] {
       catch_interrupts();

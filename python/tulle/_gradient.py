@@ -51,7 +51,11 @@ def recipe_text(recipe: Recipe) -> str:
 
 
 def _text_of(recipe: Recipe) -> str:
-    return recipe if isinstance(recipe, str) else json.dumps(dict(recipe))
+    if isinstance(recipe, str):
+        return recipe
+    if isinstance(recipe, Mapping):
+        return json.dumps(dict(recipe))
+    raise TypeError(f"recipe is {recipe!r}: give its text, as 'topk:1%', or a dict of the fields that differ from dense")
 
 
 class SynchronizerOptions(TypedDict, total=False):

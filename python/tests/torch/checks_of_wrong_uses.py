@@ -407,15 +407,18 @@ def an_error_of_one_rank_is_the_error_of_all():
         ("register", register(optimizer=sgd(made())), ValueError, "optimizer= does not have"),
         ("register", register("dgc", optimizer=torch.optim.Adam(model.parameters())), ValueError, "not from Adam"),
         ("register", register(roles={"wrods": "output"}), ValueError, "roles name 'wrods'"),
+        ("register", register(None), TypeError, "recipe is None: give its text"),
+        ("register", register(roles=["output"]), TypeError, "roles are a list: give a dict"),
+        ("register", register(scaler=True), TypeError, "scaler is a bool: pass the GradScaler"),
         ("register", register(max_norm=-1.0), ValueError, "max_norm is -1.0"),
         ("register", register(max_norm="1"), TypeError, "max_norm is '1'"),
-        ("register", register(scaler=object()), tulle.MismatchError, "scaler is not given on rank 0, is given on rank 1"),
+        ("register", register(scaler=Scaler()), tulle.MismatchError, "scaler is not given on rank 0, is given on rank 1"),
         ("register", register(max_norm=1.0), tulle.MismatchError, "max_norm is None on rank 0, is 1.0 on rank 1"),
         ("register", register("topk:2%"), tulle.MismatchError, "recipe is"),
         ("register", wrap(model), tulle.MismatchError, "the call is tulle.torch.register() on rank 0"),
         ("wrap", wrap(model.parameters()), TypeError, "named_parameters()"),
         ("wrap", wrap(model, sparse=["wrods"]), ValueError, "sparse names wrods"),
-        ("wrap", wrap(model, scaler=object()), tulle.MismatchError, "scaler is not given on rank 0"),
+        ("wrap", wrap(model, scaler=Scaler()), tulle.MismatchError, "scaler is not given on rank 0"),
         ("local", local("local2", every="two"), ValueError, "two"),
         ("local", local("local2", every=3), tulle.MismatchError, "recipe is"),
     ]:
@@ -426,6 +429,15 @@ def an_error_of_one_rank_is_the_error_of_all():
     assert optimizer.param_groups[0]["momentum"] == 0.9
     ddp, _ = registered(made(), "topk:1%")  # what failed has broken nothing
     loss_of(ddp, 0).backward()
+
+
+@check
+def a_gradient_that_is_not_finite_is_the_same_error_on_all():
+    for options in ({}, {"max_norm": 1.0}):
+        ddp, _ = registered(made(), "topk:1%,dense_below=0", **options)
+        loss = loss_of(ddp, 0) * (float("nan") if RANK == 1 else 1.0)
+        error = require(loss.backward, tulle.BadInputError, "is not finite at index")
+        assert "rank 1: the gradient of " in str(error), error
 
 
 @check

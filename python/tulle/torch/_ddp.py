@@ -31,7 +31,7 @@ from .._gradient import Recipe, SynchronizerOptions, recipe_fields
 from ._all_reduce import infinite, like, replace
 from ._clip import require_max_norm, scale_down
 from ._meeting import Meeting
-from ._pipeline import Pipeline, chosen, require_types, sparse_names, synchronizer_rows, trained
+from ._pipeline import Pipeline, chosen, require_scaler, require_types, sparse_names, synchronizer_rows, trained
 from ._takeover import Optimizers, take_over
 from ._tensors import Place, in_memory_order
 
@@ -56,9 +56,10 @@ class _Step:
 class _Plan:
     """What a rank finds out about a model before it talks to the others."""
 
-    def __init__(self, ddp: Any, recipe: Recipe, optimizer: Any, roles: Any, max_norm: float | None) -> None:
+    def __init__(self, ddp: Any, recipe: Recipe, optimizer: Any, roles: Any, scaler: Any, max_norm: float | None) -> None:
         recipe = chosen(recipe)
         require_max_norm(max_norm)
+        require_scaler(scaler)
         if recipe_fields(recipe)["every"] > 1:
             raise ValueError(f"recipe {recipe} has local steps, in which DDP sums nothing: use tulle.torch.Local without DDP")
         ignored = set(ddp.parameters_to_ignore)
@@ -466,7 +467,7 @@ def register(
     """
     _require_ddp(ddp)
     meeting = Meeting(ddp.process_group, options)
-    plan = meeting.prepare(lambda: _Plan(ddp, recipe, optimizer, roles, max_norm))
+    plan = meeting.prepare(lambda: _Plan(ddp, recipe, optimizer, roles, scaler, max_norm))
     meeting.agree(plan.settings(ddp, scaler, max_norm))
     handle = Handle(ddp, plan, meeting.members(), scaler, max_norm, roles, options)
     hooks = _Hooks(handle)

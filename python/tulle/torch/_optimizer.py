@@ -13,7 +13,7 @@ from .._stream import Stream
 from ._all_reduce import _CHECKS, infinite, like
 from ._clip import require_max_norm, scale_down
 from ._meeting import Meeting
-from ._pipeline import Pipeline, chosen, require_types, sparse_names, synchronizer_rows, trained
+from ._pipeline import Pipeline, chosen, require_scaler, require_types, sparse_names, synchronizer_rows, trained
 from ._takeover import TakeOver, take_over
 from ._tensors import Place, ordered_as
 
@@ -240,7 +240,7 @@ def DistributedOptimizer(  # noqa: N802 -- Horovod's name
     [-1.5, -1.5]
     """
     meeting = Meeting(group, options)
-    plan = meeting.prepare(lambda: _Plan(optimizer, named_parameters, recipe, sparse, roles, max_norm))
+    plan = meeting.prepare(lambda: _Plan(optimizer, named_parameters, recipe, sparse, roles, scaler, max_norm))
     meeting.agree(plan.settings(scaler, max_norm))
     pipeline = Pipeline(plan.dense, plan.taken.recipe, meeting.members(), roles, options)
     # From here on nothing fails, and the optimizer may be changed.
@@ -257,10 +257,12 @@ class _Plan:
     """What a rank finds out about an optimizer before it talks to the others."""
 
     def __init__(
-        self, optimizer: Any, named_parameters: Any, recipe: Recipe, sparse: Any, roles: Any, max_norm: float | None
-    ) -> None:
+        self, optimizer: Any, named_parameters: Any, recipe: Recipe, sparse: Any, roles: Any, scaler: Any,
+        max_norm: float | None,
+    ) -> None:  # fmt: skip
         recipe = chosen(recipe)
         require_max_norm(max_norm)
+        require_scaler(scaler)
         if recipe_fields(recipe)["every"] > 1:
             raise ValueError(f"recipe {recipe} has local steps: use tulle.torch.Local")
         _require_optimizer(optimizer)

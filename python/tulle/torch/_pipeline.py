@@ -13,7 +13,7 @@ import torch
 
 from .._collectives import Request, broadcast, iallreduce
 from .._communicator import Communicator, ranks_of
-from .._errors import Error, class_of
+from .._errors import BadInputError, Error, class_of
 from .._gradient import Recipe, Synchronizer
 from .._stream import Stream
 from ._all_reduce import rows_of, stream_of
@@ -31,6 +31,8 @@ WEIGHTS_CHECK_EVERY = 100
 # Of a rank's error, as the others hear of it.
 _STEP_ERROR_TEXT = "its step raised {}: {}"
 _STEP_ERROR = re.compile(r"rank (\d+): " + _STEP_ERROR_TEXT.format(r"(\w+)", "(.*)"), re.DOTALL)
+# What the core refuses on the rank that has it; on the others a peer has failed.
+_DATA_ERROR = re.compile(r"rank (\d+) failed: rank \1: (.*(?:is not finite|is no longer finite|outgrew f32).*)", re.DOTALL)
 
 
 def chosen(recipe: Recipe) -> Recipe:
@@ -61,6 +63,8 @@ def trained(named: Any) -> dict[str, torch.nn.Parameter]:
 
 def synchronizer_rows(named: Named, roles: Mapping[str, str]) -> list[tuple[str, int, str, int]]:
     """What the core wants to know. The last matrix is the output layer, and vectors are biases or of norms."""
+    if not isinstance(roles, Mapping):
+        raise TypeError(f"roles are a {type(roles).__name__}: give a dict of parameters' names to roles")
     for name in roles.keys() - named.keys():
         names = ", ".join(named)
         raise ValueError(f"roles name '{name}', and no parameter that a recipe sends is called that; there are {names}")
@@ -71,6 +75,12 @@ def synchronizer_rows(named: Named, roles: Mapping[str, str]) -> list[tuple[str,
         matrix_rows = parameter.shape[0] if parameter.dim() > 1 and parameter.numel() else 0
         rows.append((name, parameter.numel(), roles.get(name, guess), matrix_rows))
     return rows
+
+
+def require_scaler(scaler: Any) -> None:
+    """Raises TypeError for what has no scale."""
+    if scaler is not None and not callable(getattr(scaler, "get_scale", None)):
+        raise TypeError(f"scaler is a {type(scaler).__name__}: pass the GradScaler, or leave it out")
 
 
 def require_types(named: Named) -> None:
@@ -160,10 +170,13 @@ class Pipeline:
             yield
         except Error as error:  # the others know
             told = _STEP_ERROR.search(str(error))
-            if told is None:
-                raise
-            rank, kind, text = told.groups()
-            raise class_of(kind)(f"rank {rank}: {text}") from error
+            if told is not None:
+                rank, kind, text = told.groups()
+                raise class_of(kind)(f"rank {rank}: {text}") from error
+            refused = _DATA_ERROR.search(str(error))
+            if refused is not None and not isinstance(error, BadInputError):
+                raise BadInputError(f"rank {refused[1]}: {refused[2]}", error.rank, int(refused[1])) from error
+            raise
         except BaseException as error:
             self.comm.abort(_STEP_ERROR_TEXT.format(type(error).__name__, error))
             raise

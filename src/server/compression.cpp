@@ -1,5 +1,7 @@
 #include "server/compression.hpp"
 
+#include <fmt/format.h>
+
 #include "collectives/index_choice.hpp"
 #include "gradient/accumulate.hpp"
 #include "gradient/policy.hpp"
@@ -18,7 +20,8 @@ AnyStream dense_stream(Buffer values) {
 
 CompressionContext::CompressionContext(const Recipe& recipe, const Parameter& parameter,
                                        const ContextSettings& settings)
-    : recipe_(recipe),
+    : name_(parameter.name),
+      recipe_(recipe),
       size_(parameter.size),
       settings_(settings),
       is_whole_(gradient::travels_whole(recipe, parameter) || (!selects() && recipe.values.coding == ValueCoding::raw)),
@@ -43,7 +46,15 @@ void CompressionContext::hold(std::span<const float> change) {
     error_.assign(change.begin(), change.end());
     return;
   }
-  gradient::accumulate({.decay = static_cast<float>(recipe_.decay)}, change, {}, {}, error_);
+  require_finite(gradient::accumulate({.decay = static_cast<float>(recipe_.decay)}, change, {}, {}, error_));
+}
+
+void CompressionContext::require_finite(bool is_finite) const {
+  if (is_finite) return;
+  throw Error(ErrorKind::bad_input,
+              fmt::format("{}: what coding has lost so far outgrew f32; lower the learning rate or "
+                          "clip the gradients",
+                          name_));
 }
 
 void CompressionContext::give_back(const AnyStream& decoded) {
@@ -53,7 +64,7 @@ void CompressionContext::give_back(const AnyStream& decoded) {
   if (error_.empty()) {
     error_ = std::move(dense);
   } else {
-    gradient::accumulate({}, dense, {}, {}, error_);
+    require_finite(gradient::accumulate({}, dense, {}, {}, error_));
   }
 }
 

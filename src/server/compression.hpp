@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "tulle/comm/profile.hpp"
 #include "tulle/server/options.hpp"
@@ -55,6 +56,9 @@ class CompressionContext {
   SelectOptions select_options(std::uint64_t step) const;
   bool selects() const { return recipe_.selector != "none"; }
 
+  void require_finite(bool is_finite) const;
+
+  std::string name_;
   Recipe recipe_;
   std::uint64_t size_;
   ContextSettings settings_;

@@ -73,7 +73,12 @@ HeldTensor::Advance HeldTensor::advance() {
   const gradient::Accumulation how{.weight_decay = static_cast<float>(sgd_.weight_decay),
                                    .momentum = static_cast<float>(sgd_.momentum),
                                    .starts_empty = true};
-  gradient::accumulate(how, change_, weights_, velocity_, change_);
+  if (!gradient::accumulate(how, change_, weights_, velocity_, change_)) {
+    throw Error(ErrorKind::bad_input,
+                fmt::format("{}: its velocity or the sum of what was pushed outgrew f32, in step {}; "
+                            "lower the learning rate or clip the gradients",
+                            parameter_.name, version_ + 1));
+  }
   const auto rate = static_cast<float>(sgd_.rate * (sgd_.schedule ? sgd_.schedule(version_) : 1.0));
   for (float& value : change_) value *= rate;
   publish(change_);

@@ -309,7 +309,8 @@ TEST(Elastic, WantsOptionsThatGoTogether) {
     const auto await_grow = [](Communicator& members) -> Task<Communicator> { co_return members; };
     EXPECT_THROW(run_elastic(communicator, {.steps = 1, .grow_every = 1, .await_grow = await_grow}, nothing), Error);
     Synchronizer synchronizer = Synchronizer::make(communicator, parameters(), parse_recipe("dense"), {.undo = true});
-    Synchronizer forgetful = Synchronizer::make(communicator, parameters(), parse_recipe("dense"));
+    Synchronizer forgetful = Synchronizer::make(communicator, parameters(), parse_recipe("dense"),
+                                                {.first_channel = synchronizer.end_channel()});
     EXPECT_THROW(run_elastic(communicator, {.steps = 1, .synchronizer = &forgetful}, nothing), Error);
     // A step that is none of the synchronizer's.
     EXPECT_THROW(run_elastic(communicator, {.steps = 1, .synchronizer = &synchronizer}, nothing), Error);

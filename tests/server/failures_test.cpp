@@ -69,6 +69,29 @@ TEST(ServerFailures, a_job_whose_workers_are_all_lost_ends_with_their_names) {
       << error;
 }
 
+// Every gradient is finite; the server's velocity, or what the worker's coding has lost, is soon no longer.
+TEST(ServerFailures, what_outgrows_f32_ends_the_job_with_its_name) {
+  struct Case {
+    const char* push;
+    double momentum;
+    const char* what;
+  };
+  for (const auto& [push, momentum, what] :
+       {Case{"dense", 0.9, "its velocity or the sum of what was pushed outgrew f32"},
+        Case{"sparse5:1%", 0, "what coding has lost so far outgrew f32"}}) {
+    Job job{.options = {.push = parse_recipe(push)}, .parameters = {{"weight", 400}}, .versions = 12};
+    job.server_options.sgd = {.rate = 1e-30, .momentum = momentum};
+    job.gradient = [](int, std::uint64_t, ParameterId, std::span<const float> weights) {
+      return Values(weights.size(), 1.2e38f);
+    };
+    Trained trained;
+    try_train(job, trained);
+    const std::string error = message_of(trained.errors[1]);
+    EXPECT_TRUE(contains(error, std::string("weight: ") + what)) << error;
+    EXPECT_NE(message_of(trained.errors[0]), "");
+  }
+}
+
 TEST(ServerFailures, a_worker_with_other_parameters_or_options_is_told_the_first_difference) {
   SimWorld world({.ranks = 3});
   const auto errors = world.try_run([&](Communicator& communicator) -> Task<> {
@@ -263,7 +286,9 @@ TEST(ServerFailures, a_server_that_throws_tells_its_workers_why) {
   Trained trained;
   try_train(job, trained);
   for (const std::exception_ptr& error : trained.errors) {
-    EXPECT_TRUE(contains(message_of(error), "is not finite at index 0")) << message_of(error);
+    EXPECT_TRUE(
+        contains(message_of(error), "hidden: its velocity or the sum of what was pushed outgrew f32, in step 1"))
+        << message_of(error);
   }
 }
 

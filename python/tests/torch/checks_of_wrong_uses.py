@@ -447,7 +447,7 @@ def a_rank_that_does_not_come_to_register_is_named_within_the_deadline():
         if RANK == 0:
             ddp = DDP(made(), process_group=group)
             began = time.monotonic()
-            error = raised_by(lambda: tulle.torch.register(ddp, "dense", deadline=2))
+            error = raised_by(lambda: tulle.torch.register(ddp, "dense", deadline=1))
             assert isinstance(error, tulle.DeadlineError) and "rank 1" in str(error), error
             assert time.monotonic() - began < LONGEST_SECONDS
         else:
@@ -556,6 +556,15 @@ def options_are_known_to_who_checks_types():
     )  # fmt: skip
     for function in functions:
         assert "Unpack[" in inspect.signature(function).parameters["options"].annotation, function
+
+
+@check
+def a_rank_that_is_not_in_the_group_is_told():
+    group = dist.new_group([0])
+    if RANK == 1:
+        require(lambda: tulle.torch.all_reduce(torch.ones(2), group=group), ValueError, "rank 1 is not in the process group")
+    else:
+        assert tulle.torch.all_reduce(torch.ones(2), group=group).tolist() == [1, 1]
 
 
 @check

@@ -25,6 +25,8 @@ def communicator_for(group: Any, deadline: float | None = None) -> Communicator:
     that are not connected yet wait ``deadline`` seconds for each other."""
     if group is None and torch.distributed.is_available() and torch.distributed.is_initialized():
         group = torch.distributed.group.WORLD
+    if torch.distributed.is_available() and group == torch.distributed.GroupMember.NON_GROUP_MEMBER:
+        raise ValueError(f"rank {torch.distributed.get_rank()} is not in the process group: call this on its ranks alone")
     return communicator_of(group, deadline)
 
 

@@ -115,7 +115,7 @@ if comm.rank == 0:
 else:
     report(ready=True)
     sys.stdin.readline()
-    report(value=float(tulle.allreduce(tulle.Stream([1], [2.0], 100), comm=comm).values[0]))
+    report(value=float(tulle.iallreduce(tulle.Stream([1], [2.0], 100), comm=comm).wait().values[0]))
 """
     with Job(2, source) as job:
         job.line(0), job.line(1)

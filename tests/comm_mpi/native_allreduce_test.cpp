@@ -1,7 +1,9 @@
 // MPI's own allreduce behind the transport's interface, blocking and not.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
+#include <limits>
 
 #include "comm_mpi/mpi_fixture.hpp"
 
@@ -69,6 +71,27 @@ void check_bits(Communicator& communicator, Mode mode) {
 }
 
 class MpiNativeAllreduce : public testing::TestWithParam<Mode> {};
+
+// Rank r has one at place r, where the others have numbers.
+template <class V>
+void check_nan(Communicator& communicator, OpCode op, Mode mode) {
+  NativeAllreduce& native = *communicator.engine()->transport().native_allreduce();
+  const auto ranks = static_cast<std::uint64_t>(communicator.size()), count = ranks + 20;
+  Buffer mine = values_of<V>(communicator.rank(), count);
+  mine.as_mutable<V>()[static_cast<std::size_t>(communicator.rank())] = std::numeric_limits<V>::quiet_NaN();
+  const Buffer result = Buffer::allocate(count * sizeof(V));
+  native.start(mine, result, count, kValueTypeOf<V>, op, mode == Mode::blocking);
+  finish(communicator, native);
+  for (std::uint64_t i = 0; i < count; ++i) EXPECT_EQ(std::isnan(result.as<V>()[i]), i < ranks) << i;
+}
+
+TEST_P(MpiNativeAllreduce, KeepsNaNInMinimaAndMaxima) {
+  Communicator communicator = test_communicator();
+  for (const OpCode op : {OpCode::min, OpCode::max}) {
+    check_nan<float>(communicator, op, GetParam());
+    check_nan<double>(communicator, op, GetParam());
+  }
+}
 
 TEST_P(MpiNativeAllreduce, GivesTheSerialResultForEveryTypeAndOp) {
   Communicator communicator = test_communicator();

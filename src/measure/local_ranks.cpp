@@ -21,7 +21,11 @@ TimedCall timed(Call call) {
 }  // namespace
 
 std::string_view OneRank::transport() const {
-  return communicator_.engine()->transport().name() == "threads" ? "threads" : "mpi";
+  const std::string name = communicator_.engine()->transport().name();
+  for (const std::string_view known : {"threads", "tcp"}) {
+    if (name == known) return known;
+  }
+  return "mpi";
 }
 
 TimedCall OneRank::run(std::span<const AnyStream> inputs, const CallOptions& options,

@@ -187,6 +187,7 @@ class CommandOverTcp(unittest.TestCase):
         for flags in ([], ["--transport", "tcp"]):
             result = run(3, TULLE, "bench", "allreduce", "--dimension", "4K", "--repeats", "2", "--density", "1%", *flags)
             self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+            self.assertIn("3 ranks over tcp", result.stdout)
             lines = [line for line in result.stdout.splitlines() if line and line[0] != "#"]
             self.assertGreater(len(lines), 5)
             for line in lines:

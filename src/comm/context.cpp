@@ -13,9 +13,9 @@ Context::~Context() {
 }
 
 Channel& Context::channel(std::uint32_t number) {
-  std::unique_ptr<Channel>& place = channels[number];
-  if (!place) place = std::make_unique<Channel>(*this, number);
-  return *place;
+  const auto found = channels.find(number);
+  if (found != channels.end()) return *found->second;
+  return *channels.emplace(number, std::make_unique<Channel>(*this, number)).first->second;  // never an empty place
 }
 
 // Ranks that number nodes differently mean the same: what counts is who is the first on each member's node.

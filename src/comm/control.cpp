@@ -185,7 +185,7 @@ void break_context(Engine& engine, const std::shared_ptr<Context>& context, cons
   // operation than theirs, and tell that instead. A coroutine of the engine cannot wait for the engine.
   engine.require_outside_of_coroutines();
   engine.wait(*failing);
-} catch (const Error&) {
+} catch (...) {  // the error itself; or no memory, without which the others run into their deadlines
 }
 
 void break_communicator(const Communicator& communicator, const Error& error) noexcept {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cassert>
+#include <cmath>
 
 #include "comm/context_table.hpp"
 #include "comm/datagram_queue.hpp"
@@ -29,7 +30,17 @@ std::optional<Datagram> DatagramPort::try_receive() {
   return queue_->pop();
 }
 
+namespace {
+
+// Of which no clock would ever say that it is over.
+void require_time(double seconds) {
+  if (std::isnan(seconds)) throw Error(ErrorKind::bad_input, "a datagram is waited for during nan s");
+}
+
+}  // namespace
+
 std::optional<Datagram> DatagramPort::receive_for(double seconds) {
+  require_time(seconds);
   Engine& engine = *communicator_.engine();
   const double end = engine.transport().now() + seconds;
   engine.progress_until([&] { return !queue_->empty() || engine.transport().now() >= end; }, Engine::kLooksAtTheClock);
@@ -62,7 +73,10 @@ Datagram DatagramPort::Receive::await_resume() {
   return std::move(*datagram_);
 }
 
-DatagramPort::ReceiveWithin DatagramPort::receive_within(double seconds) { return {*this, seconds}; }
+DatagramPort::ReceiveWithin DatagramPort::receive_within(double seconds) {
+  require_time(seconds);
+  return {*this, seconds};
+}
 
 bool DatagramPort::ReceiveWithin::await_ready() {
   datagram_ = port_.try_receive();

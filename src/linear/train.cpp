@@ -29,6 +29,7 @@ void check(const TrainOptions& options) {
   require(options.epochs >= 1, "epochs", "1 or more");
   require(options.rate > 0, "rate", "above 0");
   require(options.decay >= 0, "decay", "0 or more");
+  require(options.tolerance >= 0, "tolerance", "0 or more");
   require(options.penalty.l1 >= 0, "penalty.l1", "0 or more");
   require(options.penalty.l2 >= 0, "penalty.l2", "0 or more");
   require(options.staleness >= 0, "staleness", "0 or more");

@@ -97,9 +97,14 @@ bool may_be_everybodys(const Error& error) {
   std::_Exit(1);
 }
 
-int launch_tcp(const RankBody& body) {
+// Ranks of one job may start seconds apart, however small the deadline of a call is.
+constexpr double kLeastSecondsToMeet = 10;
+
+int launch_tcp(const LaunchOptions& options, const RankBody& body) {
+  TcpOptions tcp;
+  if (options.deadline_seconds) tcp.deadline_seconds = std::max(kLeastSecondsToMeet, *options.deadline_seconds);
   try {
-    return run_rank(connect(), body);
+    return run_rank(connect(tcp), body);
   } catch (const Error& error) {
     leave_failed_job(this_job().rank, error);
   }
@@ -165,7 +170,7 @@ int launch_any(const LaunchOptions& options, const RankBody& body_of_rank, const
   return guarded([&] {
     switch (options.transport) {
       case TransportChoice::mpi: return launch_mpi(options, prepared_body);
-      case TransportChoice::tcp: return launch_tcp(prepared_body);
+      case TransportChoice::tcp: return launch_tcp(options, prepared_body);
       case TransportChoice::threads: return launch_threads(options.ranks, prepared_body);
       case TransportChoice::sim: return simulate();
     }

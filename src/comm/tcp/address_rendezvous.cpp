@@ -15,6 +15,7 @@
 #include <chrono>
 #include <thread>
 
+#include "base/require_deadline.hpp"
 #include "comm/tcp/entrance.hpp"
 #include "comm/tcp/job_identity.hpp"
 #include "comm/tcp/missing_ranks.hpp"
@@ -299,6 +300,7 @@ class AddressRendezvous final : public RendezvousMember {
 }  // namespace
 
 std::unique_ptr<Rendezvous> address_rendezvous(const AddressRendezvousOptions& options) {
+  require_deadline(options.deadline_seconds, "AddressRendezvousOptions: the deadline");
   return std::make_unique<AddressRendezvous>(options);
 }
 

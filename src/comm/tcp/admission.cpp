@@ -13,6 +13,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/require_deadline.hpp"
 #include "comm/tcp/door.hpp"
 #include "comm/tcp/packed_strings.hpp"
 #include "comm/tcp/rendezvous_member.hpp"
@@ -179,6 +180,7 @@ Communicator admit(Communicator& members, Door* door, const TcpOptions& options)
 
 Communicator join(const JoinOptions& where, const TcpOptions& options) {
   if (where.host.empty() || where.port == 0) throw Error(ErrorKind::bad_input, "join: a host and a port are needed");
+  require_deadline(where.deadline_seconds, "JoinOptions: the deadline");
   const Deadline deadline(where.deadline_seconds);
   std::string last_failure;
   do {

@@ -17,6 +17,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/require_deadline.hpp"
 #include "comm/tcp/clock.hpp"
 #include "comm/tcp/fd.hpp"
 #include "comm/tcp/job_identity.hpp"
@@ -159,6 +160,7 @@ class DirectoryRendezvous final : public RendezvousMember {
 }  // namespace
 
 std::unique_ptr<Rendezvous> directory_rendezvous(const DirectoryRendezvousOptions& options) {
+  require_deadline(options.deadline_seconds, "DirectoryRendezvousOptions: the deadline");
   return std::make_unique<DirectoryRendezvous>(options);
 }
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/memory.hpp"
+#include "base/require_deadline.hpp"
 #include "comm/checksums.hpp"
 #include "comm/tcp/interfaces.hpp"
 #include "comm/tcp/missing_ranks.hpp"
@@ -38,6 +39,12 @@ const TcpOptions& validated(const TcpOptions& options) {
   if (options.detach_bytes < 1 || options.pull_bytes < options.detach_bytes || options.pull_chunk_bytes < 1) {
     throw Error(ErrorKind::bad_input,
                 "TcpOptions: detach_bytes and pull_chunk_bytes must be 1 or more, pull_bytes at least detach_bytes");
+  }
+  require_deadline(options.deadline_seconds, "TcpOptions: the deadline");
+  require_deadline(options.silence_seconds, "TcpOptions: silence_seconds");
+  if (!(options.farewell_seconds >= 0)) {
+    throw Error(ErrorKind::bad_input,
+                fmt::format("TcpOptions: farewell_seconds is {}; it must be 0 or more", options.farewell_seconds));
   }
   return options;
 }
@@ -154,13 +161,17 @@ TcpTransport::~TcpTransport() {
   if (is_in_child_) return;
   const std::lock_guard lock(mutex_);
   is_leaving_ = true;
-  say_goodbye();
-  PoolVector<Message> unpulled = std::move(parked_);
-  for (Link& each : links_) {
-    close_quietly(each);
-    each.out.abandon(unpulled);
+  try {
+    say_goodbye();
+  } catch (const std::exception&) {  // no memory: the others see that the connection ends without a goodbye
   }
-  if (!unpulled.empty()) keep_for_ever(std::move(unpulled));
+  for (Link& each : links_) close_quietly(each);
+  try {
+    PoolVector<Message> unpulled = std::move(parked_);
+    for (Link& each : links_) each.out.abandon(unpulled);
+    if (!unpulled.empty()) keep_for_ever(std::move(unpulled));
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 // Nobody will look at these messages any more, so their senders need not keep them.

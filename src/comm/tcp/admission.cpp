@@ -166,7 +166,13 @@ Communicator connect_with(Rendezvous& rendezvous, TcpOptions options, const Prof
 
 Communicator admit(Communicator& members, Door* door, const TcpOptions& options) {
   Door::Guests* const guests = door != nullptr ? door->guests_.get() : nullptr;
-  const int newcomers = call_in(members, guests, options);
+  int newcomers = 0;
+  try {
+    newcomers = call_in(members, guests, options);
+  } catch (...) {
+    if (guests != nullptr) guests->send_away();  // they knock again
+    throw;
+  }
   if (newcomers == 0) return members;
   std::optional<Communicator> group;
   MembersRendezvous rendezvous(members, guests, newcomers);

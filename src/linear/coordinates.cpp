@@ -38,7 +38,7 @@ ColumnSums Coordinates::sums_of(std::size_t vector, std::size_t count, RowOf row
     for (std::size_t i = 0; i < count; ++i) {
       const std::size_t row = row_of(i);
       sums.add<L>(value_of(i), margins[row], target(vector, row), row_weight(row),
-                  overlap(vector * columns_.rows() + row, caution_));
+                  overlap_of(vector * columns_.rows() + row, overlap_));
     }
   });
   return sums;
@@ -59,12 +59,14 @@ float Coordinates::intercept_step_of(std::size_t vector) const {
   return static_cast<float>(coordinate_step(sums, static_cast<double>(columns_.rows()), intercepts_[vector], {}));
 }
 
-float Coordinates::move_weight(std::uint64_t place, float amount) {
+float& Coordinates::weight_at(std::uint64_t place) {
   const std::size_t vector = place / stride_;
-  float& weight =
-      place == intercept_place(vector)
-          ? intercepts_[vector]
-          : weights_[vector * columns_.size() + columns_.column_of(static_cast<std::uint32_t>(place % stride_))];
+  if (place == intercept_place(vector)) return intercepts_[vector];
+  return weights_[vector * columns_.size() + columns_.column_of(static_cast<std::uint32_t>(place % stride_))];
+}
+
+float Coordinates::move_weight(std::uint64_t place, float amount) {
+  float& weight = weight_at(place);
   const float before = std::exchange(weight, weight + amount);
   return weight - before;
 }
@@ -91,23 +93,26 @@ float Coordinates::change(std::uint64_t place, float amount) {
   return moved;
 }
 
-float Coordinates::change_ahead(std::uint64_t place, float amount) {
-  const float moved = move_weight(place, amount);
+Coordinates::Ahead Coordinates::change_ahead(std::uint64_t place, float amount) {
+  const float before = weight_at(place), moved = move_weight(place, amount);
   for_each_entry(place,
-                 [&](std::size_t margin, double x) { margins_[margin] += moved * x * overlap(margin, caution_); });
-  return moved;
+                 [&](std::size_t margin, double x) { margins_[margin] += moved * x * overlap_of(margin, overlap_); });
+  return {place, amount, before, moved, overlap_};
 }
 
-void Coordinates::settle(std::uint64_t place, float moved, double caution) {
-  if (!has_overlaps()) return;
-  for_each_entry(place,
-                 [&](std::size_t margin, double x) { margins_[margin] += moved * x * (1 - overlap(margin, caution)); });
+void Coordinates::settle(const Ahead& ahead, float amount) {
+  if (amount == ahead.amount && ahead.overlap == 0 && overlaps_.empty()) return;
+  weight_at(ahead.place) = ahead.before;
+  const float moved = move_weight(ahead.place, amount);
+  for_each_entry(ahead.place, [&](std::size_t margin, double x) {
+    margins_[margin] += (moved - ahead.moved * overlap_of(margin, ahead.overlap)) * x;
+  });
 }
 
 double Coordinates::mean_overlap(std::size_t begin, std::size_t end) const {
   double sum = 0, entries = 0;
   for (std::size_t coordinate = begin; coordinate < end; ++coordinate) {
-    for_each_entry(place_of(coordinate), [&](std::size_t margin, double) { sum += overlap(margin, 1); });
+    for_each_entry(place_of(coordinate), [&](std::size_t margin, double) { sum += overlap_of(margin, 0); });
     entries += static_cast<double>(nonzeros_of(coordinate));
   }
   return entries > 0 ? sum / entries : 1;
@@ -127,7 +132,7 @@ double Coordinates::alignment(std::span<const RankChange> changes) {
     for (const RankChange& change : of_rank) {
       for_each_entry(change.place, [&](std::size_t margin, double) {
         const float moved = std::exchange(part_[margin], 0.0f);
-        apart += static_cast<double>(moved) * moved;
+        apart += row_weight(margin % columns_.rows()) * moved * moved;
         total_[margin] += moved;
       });
     }
@@ -135,7 +140,7 @@ double Coordinates::alignment(std::span<const RankChange> changes) {
   for (const RankChange& change : changes) {
     for_each_entry(change.place, [&](std::size_t margin, double) {
       const float moved = std::exchange(total_[margin], 0.0f);
-      together += static_cast<double>(moved) * moved;
+      together += row_weight(margin % columns_.rows()) * moved * moved;
     });
   }
   return apart > 0 ? together / apart : 1;

@@ -44,19 +44,26 @@ class Coordinates {
   bool has_overlaps() const { return !overlaps_.empty(); }
   /// The mean overlap of the entries of coordinates [begin, end).
   double mean_overlap(std::size_t begin, std::size_t end) const;
-  /// Which share of what overlaps are above 1 is taken from now on; 1 until set.
-  void set_caution(double caution) { caution_ = caution; }
-  double caution() const { return caution_; }
+  /// One number for all margins, from now on.
+  void set_overlap(double overlap) { overlap_ = overlap; }
+  double overlap() const { return overlap_; }
 
   /// How far to move it, from the slopes of the rows that its column has.
   float step_of(std::size_t coordinate) const;
   float intercept_step_of(std::size_t vector) const;
   /// Moves what lies at `place`, and the margins with it, and gives by how much. Costs its column's non-zeros.
   float change(std::uint64_t place, float amount);
-  /// The same, but margins move as if all ranks that overlap did the same: until settle() of what this gives, with the
-  /// caution of now.
-  float change_ahead(std::uint64_t place, float amount);
-  void settle(std::uint64_t place, float moved, double caution);
+  /// A change that is not settled yet.
+  struct Ahead {
+    std::uint64_t place;
+    float amount;
+    float before, moved;  // of the weight
+    double overlap;       // as set for all margins, else 0
+  };
+  /// The same, but margins move as if all ranks that overlap did the same.
+  Ahead change_ahead(std::uint64_t place, float amount);
+  /// Goes back to before `ahead`, and changes by `amount` as everybody does. REQUIRES: its place has not moved since.
+  void settle(const Ahead& ahead, float amount);
   /// By how much the changes of ranks point the same way: the square of the length by which they move margins together,
   /// over the sum of the squares of each rank's. 1 where they are independent, the number of ranks where they are
   /// equal. REQUIRES: changes of a rank are neighbours.
@@ -74,9 +81,11 @@ class Coordinates {
   double row_weight(std::size_t row) const { return class_weights_.empty() ? 1 : class_weights_[classes_[row]]; }
   template <class RowOf, class ValueOf>
   ColumnSums sums_of(std::size_t vector, std::size_t count, RowOf row_of, ValueOf value_of) const;
-  double overlap(std::size_t margin, double caution) const {
-    return overlaps_.empty() ? 1 : 1 + caution * (overlaps_[margin] - 1);
+  double overlap_of(std::size_t margin, double overlap) const {
+    if (overlap > 0) return overlap;
+    return overlaps_.empty() ? 1 : overlaps_[margin];
   }
+  float& weight_at(std::uint64_t place);
   float move_weight(std::uint64_t place, float amount);
   /// Calls visit(margin, x) for the column that lies at `place`.
   template <class Visit>
@@ -91,9 +100,9 @@ class Coordinates {
   PoolVector<std::uint32_t> classes_;
   PoolVector<float> weights_;  // by coordinate
   PoolVector<float> intercepts_;
-  PoolVector<double> margins_;  // vector·rows + row
-  PoolVector<float> overlaps_;  // likewise
-  double caution_ = 1;
+  PoolVector<double> margins_;      // vector·rows + row
+  PoolVector<float> overlaps_;      // likewise
+  double overlap_ = 0;              // of all margins; 0: as overlaps_ say
   PoolVector<float> part_, total_;  // by margin, of alignment(): 0 between its calls
 };
 

@@ -11,12 +11,17 @@
 // Ranks that take few of their coordinates rarely meet: a rank's overlap in a row is 1 + the sum of the chances that
 // each other rank moves a coordinate of the row before it is heard of. Then the bound holds on average over the orders.
 //
+// Columns that say different things need less: where ranks meet, their changes often cancel. So where ranks meet often,
+// everybody measures by how much the changes of an iteration point the same way (Coordinates::alignment()): with n
+// ranks that are equal it is n, and 1 if they have nothing in common. It takes the place of the overlaps in the next
+// iteration, with some room. If it turns out to be larger then, everybody takes only so much of all changes that the
+// bound holds.
+//
 // An intercept is a column of ones; its owner moves it as often as it takes to cost as much as the features do.
 #include "linear/scd.hpp"
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "linear/change_blocks.hpp"
@@ -31,7 +36,7 @@ class Scd final : public Method {
   Scd(Session& session, Dataset& data, const Start& start);
 
   Task<> run_epoch() override;
-  Task<double> epoch_loss() override;
+  Task<double> epoch_loss() override { return loss(); }
   Task<double> loss() override;
   std::shared_ptr<const Snapshot> snapshot() override;
   std::string row() const override { return row_; }
@@ -40,17 +45,14 @@ class Scd final : public Method {
     state.push_back(std::as_writable_bytes(std::span(&learned_, 1)));
     return state;
   }
-  void restored() override {
-    coordinates_.restored();
-    set_caution();
-  }
+  void restored() override { coordinates_.restored(); }
 
  private:
   std::size_t slice_begin(int rank) const;
   std::vector<std::uint64_t> cuts() const;
   PoolVector<float> overlaps() const;
-  void set_caution();
-  void measure(const AnyStream& gathered);
+  Task<> decide_what_to_measure();
+  double share_of(const AnyStream& gathered, double overlap);
   void shuffle_slice();
   void move_coordinates(std::uint64_t iteration);
   void move_intercepts();
@@ -69,30 +71,24 @@ class Scd final : public Method {
   std::string row_;
   std::uint64_t coordinates_of_iteration_, iterations_of_epoch_, intercept_period_;
   PoolVector<std::uint32_t> order_;
-  PoolVector<Change> changes_;  // of this iteration, by this rank
-  // Of this iteration and earlier ones, as weights really moved.
-  struct Unsettled {
-    double caution;
-    PoolVector<Change> changes;
-  };
-  PoolDeque<Unsettled> unsettled_;
+  PoolVector<Change> changes_;                           // of this iteration, by this rank
+  PoolDeque<PoolVector<Coordinates::Ahead>> unsettled_;  // of this iteration and earlier ones
   double mean_overlap_ = 1;
-  // Equal on all ranks.
+  bool has_decided_ = false, is_measuring_ = false;  // equal on all ranks, as is the next
   struct Learned {
     double alignment = 0;  // 0: not measured yet
-    double margin = 1.25;
-    double objective = std::numeric_limits<double>::max();
-  };
-  Learned learned_;
+  } learned_;
   PoolVector<RankChange> all_changes_;
 };
 
 // Ranks of few coordinates hear from each other at least so often in an epoch, unless options say otherwise.
 constexpr std::uint64_t kIterations = 32;
 constexpr std::uint64_t kMostCoordinates = 100;
-// Alignments are measured in one iteration of so many, and of what they were this share stays.
-constexpr std::uint64_t kMeasureEvery = 8;
+// Where ranks overlap more than this on average, alignments are measured. Of what they were this share stays, and they
+// are taken so many times as large.
+constexpr double kRarely = 1.25;
 constexpr double kMemory = 0.7;
+constexpr double kRoom = 1.25;
 
 // The paper's way is an allgather; a row of allreduce does as well.
 OperationKind kind_of(std::string_view aggregation) {
@@ -119,7 +115,9 @@ Scd::Scd(Session& session, Dataset& data, const Start& start)
   const Columns& columns = coordinates_.columns();
   const std::uint64_t nonzeros_of_iteration = coordinates_.vectors() * columns.nonzeros() / iterations_of_epoch_;
   intercept_period_ = std::max<std::uint64_t>(1, columns.rows() / std::max<std::uint64_t>(1, nonzeros_of_iteration));
-  if (ranks > 1 || options_.damping > 0) coordinates_.set_overlaps(overlaps());
+  if (options_.damping > 0) coordinates_.set_overlap(options_.damping);
+  if (ranks == 1 || options_.damping > 0) return;
+  coordinates_.set_overlaps(overlaps());
   mean_overlap_ = coordinates_.mean_overlap(slice_begin(session.group.rank()), slice_begin(session.group.rank() + 1));
 }
 
@@ -137,7 +135,6 @@ std::vector<std::uint64_t> Scd::cuts() const {
 PoolVector<float> Scd::overlaps() const {
   const Columns& columns = coordinates_.columns();
   const std::size_t margins = coordinates_.vectors() * columns.rows();
-  if (options_.damping > 0) return PoolVector<float>(margins, static_cast<float>(options_.damping));
   PoolVector<float> overlaps(margins, 1.0f);
   PoolVector<std::uint32_t> counts(margins);  // coordinates of the row that one rank owns
   const double unseen = 1 + options_.staleness;
@@ -170,14 +167,21 @@ PoolVector<float> Scd::overlaps() const {
   return overlaps;
 }
 
-void Scd::set_caution() {
-  if (options_.damping > 0 || learned_.alignment == 0 || mean_overlap_ <= 1) return;
-  const double overlap = 1 + learned_.margin * (learned_.alignment - 1) + (learned_.margin - 1);
-  coordinates_.set_caution(std::clamp((overlap - 1) / (mean_overlap_ - 1), 0.0, 1.0));
+// Where ranks rarely meet, overlaps cost little and measures would cost more. With staleness changes are not heard of
+// in time to take less of them.
+Task<> Scd::decide_what_to_measure() {
+  const bool has_overlaps = session_.group.size() > 1 && options_.damping == 0;
+  if (std::exchange(has_decided_, true) || !has_overlaps || options_.staleness > 0) co_return;
+  const std::vector<double> mine{mean_overlap_};
+  const std::vector<double> most = co_await session_.group.agree(mine, Op::max());
+  is_measuring_ = most[0] > kRarely;
+  const double ranks = session_.group.size(), known = learned_.alignment > 0 ? kRoom * learned_.alignment : ranks;
+  if (is_measuring_) coordinates_.set_overlap(std::min(ranks, known));
 }
 
-// What was measured is forgotten slowly, because single iterations differ.
-void Scd::measure(const AnyStream& gathered) {
+// How much of the changes is taken, which were made with `overlap`; sets that of the next iteration. What was measured
+// is forgotten slowly, because single iterations differ.
+double Scd::share_of(const AnyStream& gathered, double overlap) {
   all_changes_.clear();
   blocks_.read(
       gathered,
@@ -185,12 +189,13 @@ void Scd::measure(const AnyStream& gathered) {
         all_changes_.push_back({rank, place, amount});
       },
       [](Vote) {});
-  if (all_changes_.empty()) return;
-  const double alignment = coordinates_.alignment(all_changes_);
+  if (all_changes_.empty()) return 1;
+  const double alignment = coordinates_.alignment(all_changes_), ranks = session_.group.size();
   learned_.alignment = std::max(alignment, 1 + kMemory * (learned_.alignment - 1));
-  set_caution();
+  coordinates_.set_overlap(std::min(ranks, kRoom * learned_.alignment));
   session_.group.charge(3 * all_changes_.size() * coordinates_.columns().nonzeros() /
                         std::max<std::size_t>(1, coordinates_.columns().size()));
+  return std::min(1.0, overlap / std::min(ranks, kRoom * alignment));
 }
 
 void Scd::shuffle_slice() {
@@ -205,10 +210,11 @@ void Scd::shuffle_slice() {
 Task<> Scd::run_epoch() {
   Position& position = session_.position;
   const auto staleness = static_cast<std::size_t>(options_.staleness);
+  co_await decide_what_to_measure();
   shuffle_slice();
   for (std::uint64_t i = position.step_of_epoch; i < iterations_of_epoch_ && !session_.is_stopping; ++i) {
     changes_.clear();
-    unsettled_.push_back({coordinates_.caution(), {}});
+    unsettled_.emplace_back();
     move_coordinates(i);
     if (options_.intercept && i % intercept_period_ == 0) move_intercepts();
     AnyStream block = take_changes();
@@ -256,7 +262,7 @@ void Scd::move_intercepts() {
 void Scd::move(std::uint64_t place, float amount) {
   if (amount == 0) return;
   changes_.push_back({place, amount});
-  unsettled_.back().changes.push_back({place, coordinates_.change_ahead(place, amount)});
+  unsettled_.back().push_back(coordinates_.change_ahead(place, amount));
 }
 
 AnyStream Scd::take_changes() {
@@ -281,13 +287,14 @@ void Scd::start_exchange(AnyStream block) {
 // Everyone's changes but this rank's own, which are applied already, and ahead of the others'.
 void Scd::apply(const AnyStream& gathered) {
   std::uint64_t columns = 0;
-  const Unsettled& oldest = unsettled_.front();
-  for (const Change& own : oldest.changes) coordinates_.settle(own.place, own.amount, oldest.caution);
-  if (coordinates_.has_overlaps()) columns += oldest.changes.size();
+  const double share = is_measuring_ ? share_of(gathered, coordinates_.overlap()) : 1;
+  const auto taken = [&](float amount) { return static_cast<float>(share * amount); };
+  for (const Coordinates::Ahead& own : unsettled_.front()) coordinates_.settle(own, taken(own.amount));
+  if (coordinates_.has_overlaps()) columns += unsettled_.front().size();
   unsettled_.pop_front();
   const auto change = [&](int rank, std::uint64_t place, float amount) {
     if (rank == session_.group.rank()) return;
-    coordinates_.change(place, amount);
+    coordinates_.change(place, taken(amount));
     columns += 1;
   };
   const auto vote = [&](Vote cast) {
@@ -295,22 +302,11 @@ void Scd::apply(const AnyStream& gathered) {
     if (cast == kSaveVote) session_.saves = true;
   };
   blocks_.read(gathered, change, vote);
-  const bool is_measured = session_.position.step_of_epoch % kMeasureEvery == 0;
-  if (session_.group.size() > 1 && options_.damping == 0 && is_measured) measure(gathered);
   const std::size_t all = std::max<std::size_t>(1, coordinates_.columns().size());
   session_.group.charge(columns * coordinates_.columns().nonzeros() / all);
   session_.position.steps += 1;
   session_.position.step_of_epoch += 1;
   session_.tell_step(iterations_of_epoch_);
-}
-
-Task<double> Scd::epoch_loss() {
-  const double mean = co_await loss();
-  const double objective = mean + snapshot()->penalty;
-  if (objective > learned_.objective) learned_.margin *= 2;
-  learned_.objective = objective;
-  set_caution();
-  co_return mean;
 }
 
 // Every rank could compute all of it; each does its share, and the sum is the same everywhere.

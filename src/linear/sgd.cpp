@@ -101,7 +101,9 @@ std::unique_ptr<Weights> Sgd::make_weights(const Start& start, const std::option
 Task<> Sgd::run_epoch() {
   Position& position = session_.position;
   const std::uint64_t done = position.step_of_epoch;
-  cursor_.begin_epoch(static_cast<std::uint64_t>(position.epoch), rows_before(done));
+  const std::exception_ptr damaged =
+      failure_of([&] { cursor_.begin_epoch(static_cast<std::uint64_t>(position.epoch), rows_before(done)); });
+  if (damaged) session_.failure = damaged;  // the others are told by the vote
   const auto staleness = static_cast<std::size_t>(options_.staleness);
   for (std::uint64_t step = done; step < steps_of_epoch_ && !session_.is_stopping; ++step) {
     AnyStream gradient = co_await compute_gradient(rows_before(step + 1) - rows_before(step));
@@ -146,11 +148,11 @@ std::uint64_t Sgd::rows_before(std::uint64_t step) const {
 }
 
 Task<AnyStream> Sgd::compute_gradient(std::uint64_t rows) {
-  const std::exception_ptr damaged = failure_of([&] { cursor_.next(rows, batch_); });
-  if (damaged) {  // the others are told by the vote
-    session_.failure = damaged;
-    batch_.clear();
-  }
+  const std::exception_ptr damaged = failure_of([&] {
+    if (!session_.failure) cursor_.next(rows, batch_);
+  });
+  if (damaged) session_.failure = damaged;
+  if (session_.failure) batch_.clear();  // the others are told by the vote
   find_classes();
   double loss = 0;
   for (std::size_t vector = 0; vector < layout_.vectors; ++vector) {

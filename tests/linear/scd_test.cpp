@@ -83,13 +83,18 @@ TEST(Scd, FallsInEveryEpochOfEveryLossWithAnyCoordinates) {
   for (const auto& [loss, penalty] :
        {std::pair(Loss::logistic, Penalty{.l2 = 1e-3}), std::pair(Loss::squares, Penalty{.l2 = 1e-3}),
         std::pair(Loss::squares, Penalty{.l1 = 1e-2}), std::pair(Loss::squared_hinge, Penalty{.l2 = 1e-3})}) {
-    const Rows rows =
+    const Rows signed_rows =
         sample_rows({.rows = 500, .features = 40, .density = 0.8, .classes = loss == Loss::squares ? 0 : 2});
+    Rows rows;  // all columns point the same way, so that ranks overshoot if they do not take care
+    for (std::size_t row = 0; row < signed_rows.size(); ++row) {
+      const RowView view = signed_rows[row];
+      for (std::size_t i = 0; i < view.indices.size(); ++i) rows.add(view.indices[i], std::abs(view.value(i)));
+      rows.end_row(signed_rows.label(row));
+    }
     for (const std::uint32_t coordinates : {0u, 2u, 100u}) {
       for (const std::size_t ranks : {2, 4, 8}) {
         const auto epochs =
             descend(rows, ranks, {.loss = loss, .penalty = penalty, .coordinates = coordinates})[0].epochs;
-        EXPECT_LT(epochs.back().objective, 0.7 * epochs.front().objective + 0.1);
         for (std::size_t e = 1; e < epochs.size(); ++e) {
           EXPECT_LT(epochs[e].objective, epochs[e - 1].objective * (1 + 1e-6)) << to_string(loss) << " on " << ranks;
         }

@@ -403,7 +403,7 @@ TEST(Train, TellsHowFarItIsWithTheLabels) {
 }
 
 TEST(Train, TellsAllRanksOfABlockThatCannotBeReadOnOne) {
-  for (const std::size_t good_reads : {0u, 1u, 3u}) {  // before the first step, or in an epoch
+  for (const std::size_t good_reads : {0u, 1u, 2u, 3u, 4u}) {  // in each pass before the first step, and in an epoch
     SimWorld world({.ranks = 3});
     std::vector<std::size_t> reads(3);
     const TrainOptions options{.epochs = 5, .batch_rows = 10};

@@ -109,15 +109,21 @@ class ThreadTransport final : public Transport {
     mailbox(peer).put(rank_, std::move(message));
   }
 
+  // Each letter is delivered once, and none is lost, also where that throws: the next poll goes on behind it.
   bool poll() override {
-    mailbox(rank_).take_all(polled_);
+    if (polled_.empty()) mailbox(rank_).take_all(polled_);
     const bool found = !polled_.empty();
-    for (auto& [source, message] : polled_.letters) sink_->deliver(source, std::move(message));
-    polled_.letters.clear();
-    for (const auto& [source, thrown] : polled_.farewells) {
+    while (next_letter_ < polled_.letters.size()) {
+      auto& [source, message] = polled_.letters[next_letter_++];
+      sink_->deliver(source, std::move(message));
+    }
+    while (next_farewell_ < polled_.farewells.size()) {
+      const auto& [source, thrown] = polled_.farewells[next_farewell_++];
       thrown ? sink_->fail_peer(source, ErrorKind::peer_failed, reason_of(thrown)) : sink_->peer_left(source);
     }
+    polled_.letters.clear();
     polled_.farewells.clear();
+    next_letter_ = next_farewell_ = 0;
     return found;
   }
 
@@ -146,6 +152,7 @@ class ThreadTransport final : public Transport {
   int rank_;
   MessageSink* sink_ = nullptr;
   Mailbox::Mail polled_;
+  std::size_t next_letter_ = 0, next_farewell_ = 0;  ///< of those that were polled
 };
 
 // How the ranks of one run_threads() ended.

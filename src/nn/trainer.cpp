@@ -10,13 +10,16 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "nn/training.hpp"
 #include "tulle/base/error.hpp"
+#include "tulle/comm/control.hpp"
 
 namespace tulle::nn {
 namespace {
@@ -339,11 +342,24 @@ torch::Tensor seeded_dropout(const torch::Tensor& values, double share, bool is_
 
 struct Trainer::State {
   State(const Communicator& communicator, std::shared_ptr<torch::nn::Module> module, LossFunction loss,
-        std::shared_ptr<const Data> data, const TrainerOptions& options)
-      : learner(std::move(module), std::move(loss), std::move(data)),
-        training(make_training(communicator, learner, options)) {}
+        std::shared_ptr<const Data> data, const TrainerOptions& options) {
+    std::exception_ptr failure;
+    try {
+      if (!module) refuse("Trainer: the module is null");
+      if (!loss) refuse("Trainer: the loss is empty");
+      if (!data) refuse("Trainer: the data are null");
+      learner.emplace(std::move(module), std::move(loss), std::move(data));
+    } catch (const Error& error) {
+      failure = std::make_exception_ptr(error.at_rank(communicator.rank()));
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    Communicator ranks = communicator;
+    fail_together(ranks, failure);  // the others would wait for this rank
+    training = make_training(communicator, *learner, options);
+  }
 
-  ModuleLearner learner;
+  std::optional<ModuleLearner> learner;
   std::unique_ptr<Training> training;
 };
 
@@ -355,7 +371,17 @@ Trainer::Trainer(Communicator communicator, std::shared_ptr<torch::nn::Module> m
 Trainer::Trainer(Trainer&&) noexcept = default;
 Trainer::~Trainer() = default;
 
-TrainResult Trainer::train() { return state_->training->train(); }
-Evaluation Trainer::evaluate() { return state_->training->evaluate(); }
+namespace {
+
+template <class State>
+Training& training_of(const std::unique_ptr<State>& state) {
+  if (!state) refuse("this Trainer was moved from: use the one that it was moved to");
+  return *state->training;
+}
+
+}  // namespace
+
+TrainResult Trainer::train() { return training_of(state_).train(); }
+Evaluation Trainer::evaluate() { return training_of(state_).evaluate(); }
 
 }  // namespace tulle::nn

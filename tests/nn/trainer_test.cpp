@@ -482,6 +482,33 @@ TEST(Trainer, ParametersThatAreNotF32AreNamed) {
   });
 }
 
+TEST(Trainer, WhatIsNullOnOneRankIsAnErrorOnAllAndNoCrash) {
+  const char* const missing[] = {"the module is null", "the loss is empty", "the data are null"};
+  for (int part = 0; part < 3; ++part) {
+    run_threads(2, [&](Communicator& communicator) {
+      torch::nn::Linear linear(6, 2);
+      const bool lacks = communicator.rank() == 1;
+      const LossFunction loss = [](const Batch&) { return Loss{}; };
+      const std::string told = error_of([&] {
+        Trainer(communicator, lacks && part == 0 ? nullptr : linear.ptr(), lacks && part == 1 ? nullptr : loss,
+                lacks && part == 2 ? nullptr : whole_numbers());
+      });
+      EXPECT_EQ(told, std::string("rank 1: Trainer: ") + missing[part]);
+    });
+  }
+}
+
+TEST(Trainer, ThatWasMovedFromSaysSo) {
+  run_threads(1, [](Communicator& communicator) {
+    torch::nn::Linear linear(6, 2);
+    Trainer trainer(
+        communicator, linear.ptr(), [](const Batch&) { return Loss{}; }, whole_numbers());
+    const Trainer moved(std::move(trainer));
+    EXPECT_NE(error_of([&] { trainer.train(); }).find("was moved from"), std::string::npos);     // NOLINT
+    EXPECT_NE(error_of([&] { trainer.evaluate(); }).find("was moved from"), std::string::npos);  // NOLINT
+  });
+}
+
 TEST(Trainer, WhatTorchThrowsIsAnErrorOnAllRanks) {
   const std::string told = error_of([] {
     run_threads(2, [](Communicator& communicator) {

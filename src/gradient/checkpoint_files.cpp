@@ -70,15 +70,22 @@ std::uint64_t bytes_of_state(const std::string& path, std::span<const std::byte>
 
 constexpr int kOneForAll = 0;
 
-// What the first of its states is of; a file of all ranks has no others (resharded() checks).
 RunStep run_step_of(const std::string& path) {
   const SavedState first = decode_state(states_in(path).front());
   return {.run = first.run, .step = first.steps};
 }
 
+// A file of all ranks that was cut off between two of its states is not whole (resharded() checks the others).
+RunStep run_step_of_all(const std::string& path) {
+  const std::vector<Buffer> states = states_in(path);
+  const SavedState first = decode_state(states.front());
+  if (states.size() != first.ranks) refuse(path, fmt::format("has {} states of {}", states.size(), first.ranks));
+  return {.run = first.run, .step = first.steps};
+}
+
 // By rank; one where one file has all.
 std::vector<Generations> generations_of(const std::string& path, int set) {
-  if (set == kOneForAll) return {read_generations(path, run_step_of)};
+  if (set == kOneForAll) return {read_generations(path, run_step_of_all)};
   std::vector<Generations> files;
   for (int rank = 0; rank < set; ++rank) files.push_back(read_generations(path_of_rank(path, rank, set), run_step_of));
   return files;

@@ -25,7 +25,9 @@ void send_run(DatagramPort& port, int to, std::uint64_t run) { send(port, to, ru
 void send_refusal(DatagramPort& port, int to, const std::string& why) { send(port, to, 0, why); }
 
 std::uint64_t receive_run(DatagramPort& port, double seconds) {
-  const std::optional<Datagram> news = port.receive_for(seconds);
+  std::optional<Datagram> news = port.receive_for(seconds);
+  // Other ranks may have been refused by rank 0 already, and left.
+  while (news && news->failure && news->from != 0) news = port.receive_for(seconds);
   if (!news) {
     throw Error(
         ErrorKind::deadline,

@@ -27,6 +27,18 @@ void for_each_piece(std::uint64_t count, std::uint64_t piece, Function&& functio
   for (std::uint64_t at = 0; at < count; at += piece) function(at, std::min(piece, count - at));
 }
 
+// Of all multiples of the levels the one with the least squared difference to the values.
+float nearest_scale(std::span<const float> values, const std::uint8_t* codes, unsigned levels) {
+  double products = 0, squares = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const double level = codes[i] - static_cast<int>(levels);
+    products += level * static_cast<double>(values[i]);
+    squares += level * level;
+  }
+  constexpr double kLargest = std::numeric_limits<float>::max();
+  return squares == 0 ? 0.0f : static_cast<float>(std::min(levels * products / squares, kLargest));
+}
+
 // Encodes from a multiple of the unit on. Each bucket draws whole groups, so that none depends on another's length.
 class Encoder {
  public:
@@ -60,9 +72,10 @@ class Encoder {
   float encode_bucket(std::uint64_t number, std::span<const float> values, std::uint8_t* codes) const {
     const float scale = scale_of(shape_.norm, values);
     if (!std::isfinite(scale)) throw_not_finite(coding_, values_);
-    std::memcpy(scales_ + number * sizeof scale, &scale, sizeof scale);
     quantize(values, scale, shape_.levels, stream_, number * buckets_of(shape_.bucket, kRoundingGroup), codes);
-    return scale;
+    const float sent = shape_.scales == Scales::nearest ? nearest_scale(values, codes, shape_.levels) : scale;
+    std::memcpy(scales_ + number * sizeof sent, &sent, sizeof sent);
+    return sent;
   }
   void decode_bucket(std::span<const std::uint8_t> codes, float scale, float* place, const ArrayWriter& writer) const {
     for_each_piece(codes.size(), kDecodedTile, [&](std::uint64_t at, std::uint64_t in_tile) {

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "codec/levels.hpp"
+#include "codec/recode.hpp"
 
 namespace tulle {
 
@@ -12,6 +13,7 @@ struct BucketedLevels {
   unsigned levels = 7;  ///< to each side: 2^(bits − 1) − 1
   std::uint32_t bucket = 1024;
   ScaleNorm norm = ScaleNorm::l2;
+  Scales scales = Scales::published;
 };
 
 constexpr unsigned levels_of(int bits) { return (1u << (bits - 1)) - 1; }

@@ -195,7 +195,7 @@ std::uint64_t encode_frame(const AnyStream& stream, const FrameLabel& label, con
 }
 
 AnyStream recode_frame(const AnyStream& stream, const FrameLabel& label, const FrameCodings& codings, Buffer landing,
-                       Segments& segments) {
+                       Segments& segments, Scales scales) {
   if (stream.is_phantom()) {
     encode_frame(stream, label, codings, segments);
     return stream;
@@ -204,7 +204,7 @@ AnyStream recode_frame(const AnyStream& stream, const FrameLabel& label, const F
   if (!stream.is_dense()) segments.push_back(encode_indices_of(stream, codings.indices));
   const ValueType type = stream.type();
   RecodedValues values =
-      recode_values(codings.values, type, stream.values_buffer(), codings.rounding, std::move(landing));
+      recode_values(codings.values, type, stream.values_buffer(), codings.rounding, std::move(landing), scales);
   segments.push_back(std::move(values.bytes));
   if (stream.is_dense()) return AnyStream::dense(type, stream.dimension(), stream.range(), std::move(values.decoded));
   return AnyStream::sparse(type, stream.dimension(), stream.range(), stream.indices_buffer().to_owned(),

@@ -3,7 +3,7 @@
 // How it works. A bucket of B values has one scale, its L2 norm as published or its largest magnitude, which gives a
 // smaller error at few bits. With s = 2^(bits − 1) − 1 levels to each side a value is sent as floor(|v|/scale·s), plus
 // 1 with the probability of the fractional part, and its sign; decoded as sign·scale·level/s. A bucket of zeros has
-// scale 0.
+// scale 0. For error feedback the scale that is sent is the nearest one instead (recode.hpp).
 //
 // Bytes: 8 for bits, norm and bucket, 4 for each bucket, bits/8 for each value. Alistarh et al., "QSGD", 2017.
 #include "codec/bucketed.hpp"
@@ -14,8 +14,12 @@ namespace {
 
 constexpr std::size_t kBitsAt = 0, kNormAt = 1, kReservedAt = 2, kBucketAt = 4, kFrontBytes = 8;
 
-BucketedLevels shape_of(const ValueCodec& codec) {
-  return {.bits = codec.bits, .levels = levels_of(codec.bits), .bucket = codec.bucket, .norm = codec.norm};
+BucketedLevels shape_of(const ValueCodec& codec, Scales scales = Scales::published) {
+  return {.bits = codec.bits,
+          .levels = levels_of(codec.bits),
+          .bucket = codec.bucket,
+          .norm = codec.norm,
+          .scales = scales};
 }
 
 BucketedLevels read_front(std::span<const std::byte> bytes) {
@@ -43,7 +47,10 @@ Buffer encode_qsgd(const ValueCodec& codec, std::span<const float> values, const
   return recode_qsgd(codec, values, key, nullptr);
 }
 
-Buffer recode_qsgd(const ValueCodec& codec, std::span<const float> values, const RoundingKey& key, float* decoded) {
+namespace {
+
+Buffer recode(const ValueCodec& codec, std::span<const float> values, const RoundingKey& key, float* decoded,
+              Scales scales) {
   Buffer buffer = Buffer::allocate(qsgd_bytes(codec, values.size()));
   const auto bytes = buffer.as_mutable<std::byte>();
   store_at(bytes, kBitsAt, static_cast<std::uint8_t>(codec.bits));
@@ -51,8 +58,19 @@ Buffer recode_qsgd(const ValueCodec& codec, std::span<const float> values, const
   store_at(bytes, kReservedAt, std::uint16_t{0});
   store_at(bytes, kBucketAt, codec.bucket);
   const RoundingStream stream = rounding_stream(key);
-  encode_bucketed("qsgd", shape_of(codec), values, &stream, codec.threads, bytes.data() + kFrontBytes, decoded);
+  encode_bucketed("qsgd", shape_of(codec, scales), values, &stream, codec.threads, bytes.data() + kFrontBytes, decoded);
   return buffer;
+}
+
+}  // namespace
+
+Buffer recode_qsgd(const ValueCodec& codec, std::span<const float> values, const RoundingKey& key, float* decoded) {
+  return recode(codec, values, key, decoded, Scales::published);
+}
+
+Buffer recode_qsgd_nearest(const ValueCodec& codec, std::span<const float> values, const RoundingKey& key,
+                           float* decoded) {
+  return recode(codec, values, key, decoded, Scales::nearest);
 }
 
 void decode_qsgd(std::span<const std::byte> bytes, std::span<float> values, int threads) {

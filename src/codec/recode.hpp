@@ -10,6 +10,12 @@
 
 namespace tulle {
 
+/// What the scales of codings that round stochastically are. Theirs make the coding right on average, by values that
+/// may be many times larger than what was coded; a sender that keeps what was lost would keep more every time. The
+/// scale that is nearest to the values leaves never more than they were, and less on average: for error feedback.
+/// Decoders do not know the difference.
+enum class Scales { published, nearest };
+
 struct RecodedValues {
   Buffer bytes;    ///< as encode_values() gives them
   Buffer decoded;  ///< as decode_values() makes of those
@@ -18,11 +24,11 @@ struct RecodedValues {
 /// `landing` is as in decode_values(), and may be the memory of `values`. Throws as encode_values(); the bytes of the
 /// landing are then not defined.
 RecodedValues recode_values(const ValueCodec& codec, ValueType type, const Buffer& values, const RoundingKey& key,
-                            Buffer landing = {});
+                            Buffer landing = {}, Scales scales = Scales::published);
 
 /// Appends the segments that encode_frame() would, and gives the stream that decode_frame() would make of them. Values
 /// are decoded to `landing` where that has their size. Throws as encode_frame().
 AnyStream recode_frame(const AnyStream& stream, const FrameLabel& label, const FrameCodings& codings, Buffer landing,
-                       Segments& segments);
+                       Segments& segments, Scales scales = Scales::published);
 
 }  // namespace tulle

@@ -1,7 +1,8 @@
 // three_value_stochastic: −M, 0 or M at random, five to a byte. Unbiased.
 //
 // How it works. M is the largest magnitude of all values. A value becomes ±M with probability |v|/M, else 0: qsgd's
-// rounding with one level. The three values are digits 0, 1, 2, packed by five (ternary.hpp).
+// rounding with one level. The three values are digits 0, 1, 2, packed by five (ternary.hpp). For error feedback the
+// mean magnitude of what became ±M is sent instead of M (recode.hpp).
 //
 // Bytes: 4 for M and a fifth of a byte for each value, 1.6 bits. TernGrad (Wen et al., 2017) with 3LC's packing, as in
 // 3LC's Table 1.
@@ -49,6 +50,24 @@ Buffer recode_three_value_stochastic(const ValueCodec& codec, std::span<const fl
     const auto decode = [&](float* to) { dequantize({digits, part.size()}, scale, 1, to); };
     write_decoded(writer_of_decoded(values, decoded), decoded + tile * kTile, part.size(), decode);
   });
+  return buffer;
+}
+
+Buffer recode_three_value_stochastic_nearest(const ValueCodec& codec, std::span<const float> values,
+                                             const RoundingKey& key, float* decoded) {
+  Buffer buffer = encode_three_value_stochastic(codec, values, key);
+  PoolVector<float> levels(values.size());
+  decode_three_value_stochastic(buffer.bytes(), levels, codec.threads);
+  double sum = 0;
+  std::uint64_t count = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (levels[i] == 0) continue;
+    sum += std::abs(static_cast<double>(values[i]));
+    count += 1;
+  }
+  const auto scale = count == 0 ? 0.0f : static_cast<float>(sum / static_cast<double>(count));
+  store_at(buffer.as_mutable<std::byte>(), 0, scale);
+  decode_three_value_stochastic(buffer.bytes(), {decoded, values.size()}, codec.threads);
   return buffer;
 }
 

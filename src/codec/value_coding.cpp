@@ -115,7 +115,10 @@ void require_floats(ValueCoding coding, ValueType type) {
 }
 
 // Null for codings of which nothing is saved: they are decoded after they were encoded.
-auto recoder_of(ValueCoding coding) -> decltype(&recode_f16) {
+auto recoder_of(ValueCoding coding, Scales scales) -> decltype(&recode_f16) {
+  if (scales == Scales::nearest && coding == ValueCoding::qsgd) return recode_qsgd_nearest;
+  if (scales == Scales::nearest && coding == ValueCoding::three_value_stochastic)
+    return recode_three_value_stochastic_nearest;
   switch (coding) {
     case ValueCoding::f16: return recode_f16;
     case ValueCoding::qsgd: return recode_qsgd;
@@ -183,12 +186,17 @@ Buffer encode_values(const ValueCodec& codec, ValueType type, const Buffer& valu
 }
 
 RecodedValues recode_values(const ValueCodec& codec, ValueType type, const Buffer& values, const RoundingKey& key,
-                            Buffer landing) {
-  const auto recode = recoder_of(codec.coding);
-  if (type == ValueType::f32 && recode != nullptr) {
+                            Buffer landing, Scales scales) {
+  const auto recode = recoder_of(codec.coding, scales);
+  if (recode != nullptr && !carries_as_is(codec.coding, type)) {
     validate(codec);
-    Buffer decoded = landing_of(values.size(), std::move(landing));
-    Buffer bytes = recode(codec, values.as<float>(), key, reinterpret_cast<float*>(decoded.data_for_landing()));
+    require_floats(codec.coding, type);
+    Buffer storage, decoded = landing_of(values.size(), std::move(landing));
+    const std::span<const float> floats = as_floats(type, values, storage);
+    float* const target =
+        reinterpret_cast<float*>(type == ValueType::f32 ? decoded.data_for_landing() : storage.data_for_landing());
+    Buffer bytes = recode(codec, floats, key, target);
+    if (type != ValueType::f32) narrow_to(type, floats, decoded.data_for_landing());
     return {std::move(bytes), std::move(decoded)};
   }
   Buffer bytes = encode_values(codec, type, values, key);

@@ -38,6 +38,9 @@ TULLE_DECLARE_RECODING(qsgd)
 TULLE_DECLARE_RECODING(int8)
 TULLE_DECLARE_RECODING(three_value_stochastic)
 TULLE_DECLARE_RECODING(three_lc)
+// With the scales that are nearest (recode.hpp).
+TULLE_DECLARE_RECODING(qsgd_nearest)
+TULLE_DECLARE_RECODING(three_value_stochastic_nearest)
 #undef TULLE_DECLARE_RECODING
 
 /// Writes what was decoded of `values` past the cache, unless that is where they are.

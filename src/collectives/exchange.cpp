@@ -34,8 +34,20 @@ std::uint64_t seed_of(std::uint64_t seed, std::uint32_t channel) {
   return seed ^ (std::uint64_t{channel} * 0x9E3779B97F4A7C15u);
 }
 
-CallOptions with_all_coded(CallOptions options) {
-  options.coded_values = CodedValues::both;
+// Whose errors are so small that those of ⌈log2 P⌉ codings in a row add up to less than what was coded.
+bool rounds_finely(const ValueCodec& codec) {
+  switch (codec.coding) {
+    case ValueCoding::raw:
+    case ValueCoding::f32:
+    case ValueCoding::f16:
+    case ValueCoding::bf16:
+    case ValueCoding::int8: return true;
+    default: return false;
+  }
+}
+
+CallOptions with_values_coded(CallOptions options) {
+  options.coded_values = rounds_finely(options.value_coding) ? CodedValues::both : CodedValues::sums;
   return options;
 }
 
@@ -60,8 +72,9 @@ Exchange::Exchange(Operation& operation, ValueType type, std::uint64_t dimension
 }
 
 Exchange::Exchange(Operation& operation, const Accumulator& accumulator, const CallOptions& options, Ledger& ledger)
-    : Exchange(operation, accumulator.type(), accumulator.dimension(), with_all_coded(options)) {
+    : Exchange(operation, accumulator.type(), accumulator.dimension(), with_values_coded(options)) {
   ledger_ = &ledger;
+  keep_what_coding_loses();
 }
 
 Part Exchange::contribution(const AnyStream& input) { return {input, input.nnz(), {}}; }
@@ -103,7 +116,7 @@ Part Exchange::with_coded_values(Part part, Step step, Coders coders, Buffer lan
   const double began = now_seconds();
   if (!part.stream.is_dense()) landing = {};
   const FrameCodings codings{.indices = indices, .values = value_codec_, .rounding = rounding};
-  AnyStream decoded = recode_frame(part.stream, label_of(part), codings, std::move(landing), part.frame);
+  AnyStream decoded = recode_frame(part.stream, label_of(part), codings, std::move(landing), part.frame, scales_);
   operation_.count_encoding(now_seconds() - began);
   operation_.charge({.dense_items = part.stream.nnz()});
   if (ledger_ != nullptr) ledger_->drop(difference(part.stream, decoded), coders.sharers);

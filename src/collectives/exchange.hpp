@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <span>
 
+#include "codec/recode.hpp"
 #include "collectives/index_choice.hpp"
 #include "tulle/codec/frame.hpp"
 #include "tulle/collectives/registry.hpp"
@@ -42,7 +43,9 @@ class Exchange {
  public:
   Exchange(Operation& operation, const AnyStream& input, const CallOptions& options)
       : Exchange(operation, input.type(), input.dimension(), options) {}
-  /// For rows that take an accumulator: all values they send are coded, and what coding loses is dropped in `ledger`.
+  /// For rows that take an accumulator: what they deliver is coded, and what that loses is dropped in `ledger`. Codings
+  /// that round finely code what is on its way there too. Of others a second coding could lose more than the first had
+  /// left to keep, so that accumulators would grow for ever.
   Exchange(Operation& operation, const Accumulator& accumulator, const CallOptions& options, Ledger& ledger);
 
   Operation& operation() { return operation_; }
@@ -70,12 +73,18 @@ class Exchange {
   Part with_coded_values(Part part, Step step, Coders coders, Buffer landing = {});
   /// The same for a contribution on its way to its owner, and for an owner's sum, where the call asks for that.
   Part with_coded_contribution(Part part, Step step, Buffer landing = {}) {
-    return coded_values_ != CodedValues::sums ? with_coded_values(std::move(part), step, std::move(landing)) : part;
+    return with_coded_contribution(std::move(part), step, {rank(), {}}, std::move(landing));
+  }
+  Part with_coded_contribution(Part part, Step step, Coders coders, Buffer landing = {}) {
+    const bool is_coded = coded_values_ != CodedValues::sums;
+    return is_coded ? with_coded_values(std::move(part), step, coders, std::move(landing)) : part;
   }
   Part with_coded_sum(Part part, Step step, Buffer landing = {}) {
     const bool is_coded = coded_values_ != CodedValues::contributions;
     return is_coded ? with_coded_values(std::move(part), step, std::move(landing)) : part;
   }
+  /// From now on codings take the scales that are right for a sender which keeps what they lose.
+  void keep_what_coding_loses() { scales_ = Scales::nearest; }
   /// Appends the part's frame to `segments`; returns its data bytes.
   std::uint64_t encode(const Part& part, Segments& segments) const;
   void charge_coding(IndexCoding indices, std::uint64_t nnz) const;
@@ -111,6 +120,7 @@ class Exchange {
   IndexChoice index_choice_;
   ValueCodec value_codec_;
   CodedValues coded_values_;
+  Scales scales_ = Scales::published;
   RoundingKey rounding_;
   LayoutRule layout_rule_;
   LayoutRule coded_layout_rule_;

@@ -42,10 +42,17 @@ AnyStream to_send(const AnyStream& stream, const CallOptions& options) {
   return codes_values(options) ? computed : computed.to_owned();
 }
 
-Task<> run_gather(Operation& operation, AnyStream stream, CallOptions options, Norms norms,
+/// What a call is made for, beside its options.
+struct Purpose {
+  Norms norms = Norms::computed;
+  CodingLoss loss = CodingLoss::dropped;
+};
+
+Task<> run_gather(Operation& operation, AnyStream stream, CallOptions options, Purpose purpose,
                   std::shared_ptr<std::optional<Contributions>> result) {
   stream = to_send(stream, options);
   Exchange exchange(operation, stream, options);
+  if (purpose.loss == CodingLoss::kept) exchange.keep_what_coding_loses();
   Part mine = exchange.with_coded_values(Exchange::contribution(stream), 0);
   stream = {};
   PoolVector<Part> parts = co_await gather_parts(exchange, std::move(mine), 0);
@@ -53,7 +60,7 @@ Task<> run_gather(Operation& operation, AnyStream stream, CallOptions options, N
   contributions.by_rank.reserve(parts.size());
   for (std::size_t rank = 0; rank < parts.size(); ++rank) {
     require_whole(parts[rank].stream, static_cast<int>(rank));
-    contributions.by_rank.push_back(contribution_of(operation, std::move(parts[rank].stream), norms));
+    contributions.by_rank.push_back(contribution_of(operation, std::move(parts[rank].stream), purpose.norms));
   }
   contributions.counts = operation.counts();
   *result = std::move(contributions);
@@ -72,7 +79,7 @@ void check(const Communicator& communicator, const AnyStream& stream, const Call
   }
 }
 
-Request<Contributions> start(Communicator& communicator, AnyStream stream, const CallOptions& given, Norms norms,
+Request<Contributions> start(Communicator& communicator, AnyStream stream, const CallOptions& given, Purpose purpose,
                              Pace pace) {
   if (pace == Pace::blocking) communicator.engine()->require_outside_of_coroutines();
   check(communicator, stream, given);
@@ -85,19 +92,19 @@ Request<Contributions> start(Communicator& communicator, AnyStream stream, const
                                    .borrows = borrows(stream)};
   const auto result = std::allocate_shared<std::optional<Contributions>>(PoolAllocator<std::optional<Contributions>>());
   auto operation = communicator.start(
-      settings, [&](Operation& started) { return run_gather(started, std::move(stream), options, norms, result); });
+      settings, [&](Operation& started) { return run_gather(started, std::move(stream), options, purpose, result); });
   return {communicator.engine(), std::move(operation), result};
 }
 
 }  // namespace
 
 Contributions gather_contributions(Communicator& communicator, AnyStream stream, const CallOptions& options) {
-  return start(communicator, std::move(stream), options, Norms::computed, Pace::blocking).wait();
+  return start(communicator, std::move(stream), options, {}, Pace::blocking).wait();
 }
 
 Request<Contributions> igather_contributions(Communicator& communicator, AnyStream stream, const CallOptions& options,
-                                             Norms norms) {
-  return start(communicator, std::move(stream), options, norms, Pace::non_blocking);
+                                             Norms norms, CodingLoss loss) {
+  return start(communicator, std::move(stream), options, {norms, loss}, Pace::non_blocking);
 }
 
 double gather_contributions_seconds(const CostInput& input) {

@@ -43,11 +43,13 @@ Task<Outcome> gtopk(Operation& operation, Payload& payload, const CallOptions& o
     Incoming message = co_await operation.receive(tree.child(bit), kUpStep);
     largest = merge_and_keep(exchange, ledger, std::move(largest), exchange.open(std::move(message)), options.k);
   }
-  Part result = exchange.with_coded_values({std::move(largest), 0, {}}, tree.is_root() ? kDownStep : kUpStep);
+  Part result{std::move(largest), 0, {}};
   if (tree.is_root()) {
+    result = exchange.with_coded_values(std::move(result), kDownStep);
     if (result.frame.empty()) exchange.encode(result, result.frame);
     pass_down(exchange, tree, result, kDownStep);
   } else {
+    result = exchange.with_coded_contribution(std::move(result), kUpStep);
     exchange.send(tree.parent(), kUpStep, result);
     Incoming message = co_await operation.receive(tree.parent(), kDownStep);
     result = open_and_pass_down(exchange, tree, std::move(message), kDownStep);

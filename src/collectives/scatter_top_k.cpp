@@ -22,7 +22,7 @@ class Scatter {
     for (int i = 0; i < bag.blocks; ++i) {
       const int block = (bag.first_sent + i) % place_.team_size;
       AnyStream taken = take(block, quota_.of_sent(place_.team_size, block));
-      data_bytes += exchange_.encode(exchange_.with_coded_values({std::move(taken), 0, {}}, step), outgoing);
+      data_bytes += exchange_.encode(exchange_.with_coded_contribution({std::move(taken), 0, {}}, step), outgoing);
     }
     exchange_.operation().send(place_.team_mate(bag.send_to), step, std::move(outgoing), data_bytes);
   }

@@ -105,7 +105,7 @@ Task<TeamBlock> r_sag(Exchange& exchange, Ledger& ledger, const TeamPlace& place
     const int place_in_group = place.team & (distance - 1);
     const int first_of_group = place.counterpart(place.team - place_in_group);
     const Sharers group{place_in_group, distance};
-    Part part = exchange.with_coded_values({mine.stream, 0, {}}, step, {first_of_group, group});
+    Part part = exchange.with_coded_contribution({mine.stream, 0, {}}, step, {first_of_group, group});
     exchange.send(partner, step, part);
     Incoming message = co_await exchange.operation().receive(partner, step);
     Part operands[] = {std::move(part), exchange.open(std::move(message))};
@@ -122,7 +122,7 @@ Task<TeamBlock> b_sag(Exchange& exchange, Ledger& ledger, const TeamPlace& place
   const auto rank_of = [](const void* context, int team) {
     return static_cast<const TeamPlace*>(context)->counterpart(team);
   };
-  Part part = exchange.with_coded_values({std::move(block), 0, {}}, first_step);
+  Part part = exchange.with_coded_contribution({std::move(block), 0, {}}, first_step);
   const Members counterparts{place.team, place.teams, rank_of, &place};
   const PoolVector<Part> parts = co_await gather_parts(exchange, std::move(part), first_step, counterparts);
   const Part sum = exchange.reduce_many(parts, LayoutChoice::sparse);

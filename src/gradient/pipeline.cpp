@@ -41,6 +41,10 @@ bool carries_values(ValueCoding coding) {
 // A threshold that lets more than this many times k pass, or fewer than one in so many of k, has grown stale.
 constexpr std::uint64_t kMostSurvivors = 4, kFewestSurvivors = 2;
 
+CodingLoss coding_loss_of(const Recipe& recipe) {
+  return recipe.error_feedback && !recipe.stochastic_feedback ? CodingLoss::kept : CodingLoss::dropped;
+}
+
 bool has_outer_momentum(const Recipe& recipe) {
   return recipe.outer == OuterStep::momentum || recipe.outer == OuterStep::nesterov;
 }
@@ -495,7 +499,8 @@ void Pipeline::send(AnyStream contribution) {
     } else if (route_ == Route::selected) {
       request_ = iallreduce(channel_, std::move(contribution), call_options(), &learned_->sparse);
     } else if (route_ == Route::gathered) {
-      gathering_ = igather_contributions(channel_, std::move(contribution), gather_options(), norms());
+      gathering_ = igather_contributions(channel_, std::move(contribution), gather_options(), norms(),
+                                         coding_loss_of(common_.recipe));
     }
   } catch (...) {
     give_back();

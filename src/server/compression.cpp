@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "codec/recode.hpp"
 #include "collectives/index_choice.hpp"
 #include "gradient/accumulate.hpp"
 #include "gradient/policy.hpp"
@@ -99,9 +100,10 @@ CodedChange CompressionContext::coded(const AnyStream& stream, std::uint64_t seq
   if (!stream.is_dense()) codings.indices = IndexChoice(recipe_.indices, settings_.profile).for_stream(stream);
   CodedChange change;
   encodings_ += 1;
-  encode_frame(stream, {.sequence = sequence, .contributed = stream.nnz()}, codings, change.frame);
-  change.decoded = codec.coding == ValueCoding::raw ? stream.to_owned()
-                                                    : decode_change(change.frame, size_, sequence, settings_.threads);
+  const bool keeps_loss = keeps_error_ && !recipe_.stochastic_feedback;
+  change.decoded = recode_frame(stream, {.sequence = sequence, .contributed = stream.nnz()}, codings, {}, change.frame,
+                                keeps_loss ? Scales::nearest : Scales::published)
+                       .to_owned();
   return change;
 }
 

@@ -1,6 +1,7 @@
 // qsgd and three_value_stochastic: bytes worked out by hand, a short reference, and that they are unbiased.
 #include "codec/codec_model.hpp"
 #include "codec/levels.hpp"
+#include "codec/recode.hpp"
 #include "codec/rounding.hpp"
 
 namespace tulle::test {
@@ -148,6 +149,49 @@ TEST(Qsgd, every_part_of_the_key_changes_the_bytes) {
   for (const RoundingKey& key : {RoundingKey{9, 2, 3, 4}, RoundingKey{1, 9, 3, 4}, RoundingKey{1, 2, 9, 4},
                                  RoundingKey{1, 2, 3, 9}, RoundingKey{1, 2 + upper, 3, 4}}) {
     EXPECT_NE(hex(encoded(codec, values, key).bytes()), bytes);
+  }
+}
+
+double squares_of(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += value * value;
+  return sum;
+}
+
+// What is left is orthogonal to what was sent, so that it is never longer than what there was.
+TEST(NearestScales, leave_less_than_there_was) {
+  for (const char* const text : {"qsgd:bits=2", "qsgd:bits=4,bucket=1000", "qsgd:bits=2,norm=max",
+                                 "qsgd:bits=8,bucket=7", "three_value_stochastic"}) {
+    const ValueCodec codec = parse_value_codec(text);
+    for (const float scale : {1e-40f, 1e-25f, 1.0f, 1e30f}) {
+      std::vector<float> values = random_floats(3000, 4);
+      std::vector<double> given(values.size()), left(values.size());
+      for (std::size_t i = 0; i < values.size(); ++i) given[i] = values[i] *= scale;
+      const RecodedValues coded = recode_values(codec, ValueType::f32, buffer_of(values), kKey, {}, Scales::nearest);
+      const auto sent = decoded(codec.coding, coded.bytes, values.size());
+      EXPECT_EQ(sent, vector_of<float>(coded.decoded)) << text;
+      for (std::size_t i = 0; i < values.size(); ++i) left[i] = given[i] - static_cast<double>(sent[i]);
+      EXPECT_LT(squares_of(left), squares_of(given)) << text << " of " << scale;
+    }
+  }
+}
+
+TEST(NearestScales, are_taken_for_all_types_and_in_place) {
+  const ValueCodec codec = parse_value_codec("qsgd:bits=2,bucket=100");
+  const std::vector<float> values = random_floats(1000, 5);
+  const RecodedValues expected = recode_values(codec, ValueType::f32, buffer_of(values), kKey, {}, Scales::nearest);
+  const std::vector<double> wide(values.begin(), values.end());
+  const RecodedValues of_f64 = recode_values(codec, ValueType::f64, buffer_of(wide), kKey, {}, Scales::nearest);
+  EXPECT_EQ(hex(of_f64.bytes.bytes()), hex(expected.bytes.bytes()));
+  const auto floats = vector_of<float>(expected.decoded);
+  EXPECT_EQ(vector_of<double>(of_f64.decoded), std::vector<double>(floats.begin(), floats.end()));
+  for (const char* const text : {"qsgd:bits=2,bucket=100", "three_value_stochastic"}) {
+    const ValueCodec in_place = parse_value_codec(text);
+    const RecodedValues apart = recode_values(in_place, ValueType::f32, buffer_of(values), kKey, {}, Scales::nearest);
+    const Buffer buffer = buffer_of(values);
+    const RecodedValues there = recode_values(in_place, ValueType::f32, buffer, kKey, buffer, Scales::nearest);
+    EXPECT_EQ(hex(there.bytes.bytes()), hex(apart.bytes.bytes()));
+    EXPECT_EQ(hex(there.decoded.bytes()), hex(apart.decoded.bytes()));
   }
 }
 

@@ -130,6 +130,29 @@ TEST(PowerSgd, DeliversGradientsOfAnyScale) {
   }
 }
 
+// Products of the largest gradients leave f32. Every rank is told, or skips the step and starts from a new factor.
+TEST(PowerSgd, TellsOfProductsThatOverflowAndGoesOnAfterThem) {
+  for (const NonFinitePolicy policy : {NonFinitePolicy::error, NonFinitePolicy::skip}) {
+    Training training = matrices("powersgd:2|no_ef", 3, 4);
+    training.options.non_finite = policy;
+    const GradientFunction gradient = training.gradient;
+    training.gradient = [=](int rank, std::uint64_t step, ParameterId id) {
+      return step == 1 && id == 0 ? Values(kRows * kColumns, 3e38f) : gradient(rank, step, id);
+    };
+    const Trained trained = try_train(training);
+    for (const std::exception_ptr& error : trained.errors) {
+      EXPECT_EQ(message_of(error).empty(), policy == NonFinitePolicy::skip) << message_of(error);
+    }
+    if (policy == NonFinitePolicy::error) continue;
+    expect_same_updates(trained);
+    EXPECT_EQ(norm_of(trained.updates[1][0][0]), 0);
+    for (const std::size_t step : {2u, 3u}) {
+      const double norm = norm_of(trained.updates[step][0][0]);
+      EXPECT_TRUE(std::isfinite(norm) && norm > 0) << norm;
+    }
+  }
+}
+
 TEST(PowerSgd, SendsFewerBytesThanDense) {
   const Trained thin = train(matrices("powersgd:1", 4, 1)), whole = train(matrices("dense", 4, 1));
   EXPECT_LT(thin.stats[0][0].bytes_sent, whole.stats[0][0].bytes_sent);

@@ -25,6 +25,11 @@ struct Contribution {
 /// Whether contributions come with their norms, which costs a pass over the values of each.
 enum class Norms : std::uint8_t { computed, left_out };
 
+/// What becomes of what a value coding loses of a rank's own contribution. Who keeps it, to bring it again, has
+/// stochastic codings send the scales that lose least, as rows on accumulators do, instead of those that are right on
+/// average: their noise would add up.
+enum class CodingLoss : std::uint8_t { dropped, kept };
+
 struct Contributions {
   PoolVector<Contribution> by_rank;
   Counts counts;
@@ -41,7 +46,8 @@ struct Contributions {
 Contributions gather_contributions(Communicator& communicator, AnyStream stream, const CallOptions& options = {});
 /// A stream that borrows memory needs it until the request is over, as in collectives.hpp.
 Request<Contributions> igather_contributions(Communicator& communicator, AnyStream stream,
-                                             const CallOptions& options = {}, Norms norms = Norms::computed);
+                                             const CallOptions& options = {}, Norms norms = Norms::computed,
+                                             CodingLoss loss = CodingLoss::dropped);
 
 /// What gather_contributions() takes where a rank brings `input.nnz` values, dense ones where that is the dimension.
 double gather_contributions_seconds(const CostInput& input);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/require_deadline.hpp"
 #include "comm/derive_context.hpp"
 #include "comm/gather_bytes.hpp"
 
@@ -22,6 +23,11 @@ void Communicator::set_nodes(std::span<const int> nodes) {
     throw Error(ErrorKind::bad_input, fmt::format("{} nodes given for {} ranks", nodes.size(), size()));
   }
   context_->set_nodes(PoolVector<int>(nodes.begin(), nodes.end()));
+}
+
+void Communicator::set_default_deadline(double seconds) {
+  require_deadline(seconds, "the default deadline");
+  context_->default_deadline_seconds = seconds;
 }
 
 Communicator Communicator::channel(std::uint32_t number) const { return {engine_, context_, number}; }

@@ -171,9 +171,8 @@ TEST(Deadlines, that_are_no_time_are_refused_where_they_are_used) {
       EXPECT_TRUE(has(text, "the deadline of a call is ")) << text;
       EXPECT_EQ(error_of([&] { agree(communicator, 0, {.deadline_seconds = seconds}); }).first, ErrorKind::bad_input);
       EXPECT_EQ(error_of([&] { shrink(communicator, {.deadline_seconds = seconds}); }).first, ErrorKind::bad_input);
-      Communicator part = communicator.split(0);
-      part.set_default_deadline(seconds);
-      EXPECT_TRUE(has(error_of([&] { barrier(part); }).second, "the communicator's default deadline is "));
+      EXPECT_TRUE(
+          has(error_of([&] { communicator.set_default_deadline(seconds); }).second, "the default deadline is "));
     }
     communicator.set_default_deadline(std::numeric_limits<double>::infinity());
     barrier(communicator);

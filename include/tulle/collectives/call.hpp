@@ -46,11 +46,11 @@ struct CallOptions {
   /// A row's name, auto (the cheapest by the communicator's profile and what calls took), auto_sparse or auto_dense.
   std::string_view algorithm = kAuto;
   Op op = Op::sum();
-  int root = 0;                   ///< of reduce and broadcast
-  std::optional<double> density;  ///< expected share of non-zeros in one rank's stream; auto believes it
+  int root = 0;                        ///< of reduce and broadcast
+  std::optional<double> density = {};  ///< expected share of non-zeros in one rank's stream; auto believes it
 
   std::string_view index_coding = kAuto;  ///< of sparse frames: a coding's name, smallest, or auto: by bytes and speed
-  ValueCodec value_coding;                ///< raw is exact; others are for rows that say so
+  ValueCodec value_coding = {};           ///< raw is exact; others are for rows that say so
   CodedValues coded_values = CodedValues::sums;  ///< that it is for
 
   std::uint64_t k = 0;  ///< accumulators: values to deliver; 0: density says
@@ -60,8 +60,8 @@ struct CallOptions {
   std::uint32_t threshold_period = 32;   ///< oktopk: calls between two exact selections (the paper's τ')
   std::uint32_t region_period = 64;      ///< oktopk: calls between two partitions of the space (its τ)
 
-  std::uint64_t seed = 0;             ///< of stochastic rounding; each rank and channel draws its own from it
-  std::optional<std::uint64_t> step;  ///< of training; unset: the operation's number on its channel
+  std::uint64_t seed = 0;                  ///< of stochastic rounding; each rank and channel draws its own from it
+  std::optional<std::uint64_t> step = {};  ///< of training; unset: the operation's number on its channel
 
   double deadline_seconds = 0;  ///< 0: the communicator's default
   bool checksum = false;        ///< a CRC-32C of every payload: one pass more at both ends

@@ -35,10 +35,10 @@ struct CostInput {
   double ranks_at_a_port() const { return tulle::ranks_at_a_port(ranks, nodes); }
   /// Non-zeros expected in the sum of `count` ranks' contributions.
   double union_of(double count) const;
-  /// Whether a sum of `nnz` among `extent` values stays sparse; the second, where its values are coded before it
-  /// travels.
-  bool is_sparse(double nnz, double extent) const { return is_sparse(nnz, extent, value_bytes); }
-  bool is_coded_sparse(double nnz, double extent) const { return is_sparse(nnz, extent, layout_value_bytes); }
+  /// Whether a sum of `count` non-zeros among `extent` values stays sparse; the second, where its values are coded
+  /// before it travels.
+  bool is_sparse(double count, double extent) const { return is_sparse(count, extent, value_bytes); }
+  bool is_coded_sparse(double count, double extent) const { return is_sparse(count, extent, layout_value_bytes); }
   bool is_sparse(double nnz, double extent, double bytes_per_value) const;
   /// Bytes of a contribution, which keeps the layout that the caller gave it; indices coded as asked for.
   double contribution_bytes(double nnz, double extent) const;

@@ -27,7 +27,7 @@
 namespace tulle {
 
 struct DoorOptions {
-  std::string host;        ///< the address to listen at; empty: all of this host's
+  std::string host = {};   ///< the address to listen at; empty: all of this host's
   std::uint16_t port = 0;  ///< 0: whichever is free; see Door::port()
   /// A newcomer that waits is asked once a second if it is still there, and is hung up on when it does not answer for
   /// so long. One that has not just answered is not let in: it was stopped, or its host died.
@@ -68,7 +68,7 @@ Communicator admit(Communicator& members, Door* door, const TcpOptions& options)
 inline Communicator admit(Communicator& members, Door* door) { return admit(members, door, {}); }
 
 struct JoinOptions {
-  std::string host;  ///< of the door
+  std::string host = {};  ///< of the door
   std::uint16_t port = 0;
   double deadline_seconds = 60;  ///< until it is let in
   std::string job = {};          ///< what DoorOptions::job is

@@ -41,8 +41,9 @@ class Communicator {
   /// REQUIRES: the same on all ranks. Throws bad_input unless there is one for each rank.
   void set_nodes(std::span<const int> nodes);
   int node_count() const { return context_->node_count; }
-  /// How long an operation may take where the call does not say. 300 s until set.
-  void set_default_deadline(double seconds) { context_->default_deadline_seconds = seconds; }
+  /// How long an operation may take where the call does not say. 300 s until set; infinity is no deadline. Throws
+  /// bad_input unless it is above 0.
+  void set_default_deadline(double seconds);
   /// What a member's death means here. It breaks the collectives in either case, and their error names the member.
   void set_peer_policy(PeerPolicy policy) { context_->peer_policy = policy; }
 

@@ -38,13 +38,13 @@ struct Slowed {
 /// REQUIRES: its functions other than validate() are called only where that does not throw.
 struct Network {
   std::string name = "custom";
-  Wire between_nodes;
+  Wire between_nodes = {};
   Wire inside_node{.alpha_seconds = 5e-7, .beta_seconds_per_byte = 1e-10};
-  int ranks_per_node = 1;          ///< ranks 0 to ranks_per_node − 1 are on node 0, and so on
-  int nodes_per_leaf = 0;          ///< 0: all nodes on one switch
-  int oversubscription = 1;        ///< of a leaf's uplinks; divides nodes_per_leaf
-  std::vector<Slowed> stragglers;  ///< ranks whose computation takes `factor` times as long
-  std::vector<Slowed> slow_links;  ///< nodes whose port takes `factor` times as long for a byte, both ways
+  int ranks_per_node = 1;               ///< ranks 0 to ranks_per_node − 1 are on node 0, and so on
+  int nodes_per_leaf = 0;               ///< 0: all nodes on one switch
+  int oversubscription = 1;             ///< of a leaf's uplinks; divides nodes_per_leaf
+  std::vector<Slowed> stragglers = {};  ///< ranks whose computation takes `factor` times as long
+  std::vector<Slowed> slow_links = {};  ///< nodes whose port takes `factor` times as long for a byte, both ways
 
   int node_of(int rank) const { return rank / ranks_per_node; }
   bool has_leaves() const { return nodes_per_leaf > 0; }
@@ -61,9 +61,9 @@ Network flat_network(const Profile& profile);
 
 /// A named network and where its numbers come from.
 struct NetworkPreset {
-  std::string_view name;
-  Wire between_nodes;
-  std::string_view origin;
+  std::string_view name = {};
+  Wire between_nodes = {};
+  std::string_view origin = {};
 };
 /// All presets; they never change.
 std::span<const NetworkPreset> network_presets();

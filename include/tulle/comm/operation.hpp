@@ -53,7 +53,7 @@ inline constexpr int kAnyPeer = -1;
 
 /// How an operation is run.
 struct OperationSettings {
-  CallSignature signature;
+  CallSignature signature = {};
   double deadline_seconds = 0;  ///< 0: the communicator's default
   bool checksum = false;        ///< a CRC-32C of every payload
   bool is_blocking = false;     ///< the caller waits for it and does nothing else meanwhile

@@ -37,7 +37,7 @@ class Rendezvous {
 std::string job_from_environment();
 
 struct DirectoryRendezvousOptions {
-  std::string path;  ///< exists, and all ranks see it
+  std::string path = {};  ///< exists, and all ranks see it
   int rank = 0;
   int size = 1;
   double deadline_seconds = 60;
@@ -51,7 +51,7 @@ struct DirectoryRendezvousOptions {
 std::unique_ptr<Rendezvous> directory_rendezvous(const DirectoryRendezvousOptions& options);
 
 struct AddressRendezvousOptions {
-  std::string host;  ///< of rank 0: a name or an address
+  std::string host = {};  ///< of rank 0: a name or an address
   std::uint16_t port = 0;
   int rank = 0;
   int size = 1;

@@ -43,8 +43,8 @@ struct CallSignature {
   OpCode op = OpCode::sum;
   std::uint8_t algorithm = 0;  ///< number of the registry's row; 0 for none
   std::uint64_t dimension = 0;
-  std::uint32_t options_hash = 0;   ///< of what has no field of its own: root, user op, ...
-  std::string_view algorithm_name;  ///< not part of the fingerprint; must outlive this
+  std::uint32_t options_hash = 0;        ///< of what has no field of its own: root, user op, ...
+  std::string_view algorithm_name = {};  ///< not part of the fingerprint; must outlive this
   std::string_view (*name_of_algorithm)(std::uint8_t) = nullptr;  ///< to show the other side's
   std::uint64_t sequence = 0;  ///< of the operation on its channel; set when it is numbered
 

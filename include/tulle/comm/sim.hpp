@@ -47,17 +47,17 @@ struct SimFaults {
   double drop = 0;
   double truncate = 0;  ///< loses bytes at the end of the head or of a segment
   double corrupt = 0;   ///< flips one bit
-  std::vector<SimDeath> deaths;
-  std::vector<SimRumor> rumors;
-  std::vector<SimPartition> partitions;
+  std::vector<SimDeath> deaths = {};
+  std::vector<SimRumor> rumors = {};
+  std::vector<SimPartition> partitions = {};
 };
 
 struct SimOptions {
   int ranks = 2;
-  Profile profile;
+  Profile profile = {};
   std::uint64_t seed = 1;
-  SimFaults faults;
-  std::optional<Network> network;  ///< unset: flat_network(profile). Set: its α and β instead of the profile's
+  SimFaults faults = {};
+  std::optional<Network> network = {};  ///< unset: flat_network(profile). Set: its α and β instead of the profile's
 };
 
 /// What all ranks together did.

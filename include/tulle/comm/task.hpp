@@ -89,11 +89,11 @@ struct PromiseBase {
     template <class Promise>
     void await_suspend(std::coroutine_handle<Promise> finished) const noexcept {
       PromiseBase& promise = finished.promise();
-      PromiseBase* const continuation = promise.continuation;
-      const Completion completion = promise.completion;
+      PromiseBase* const next = promise.continuation;
+      const Completion end = promise.completion;
       promise.done.store(true, std::memory_order_release);  // whoever sees it may destroy the frame
-      if (continuation != nullptr) ReadyQueue::current().push(*continuation);
-      if (completion.call != nullptr) completion.call(completion.argument);
+      if (next != nullptr) ReadyQueue::current().push(*next);
+      if (end.call != nullptr) end.call(end.argument);
     }
     void await_resume() const noexcept {}
   };

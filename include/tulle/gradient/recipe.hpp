@@ -87,7 +87,7 @@ struct Recipe {
 
   // Code: in how many bits.
   std::string indices = "auto";  ///< an index coding's name, smallest or auto
-  ValueCodec values;
+  ValueCodec values = {};
   bool stochastic_feedback = false;  ///< error feedback also of three_value_stochastic, whose noise then adds up
   CodedValues coded = CodedValues::sums;
 

@@ -24,8 +24,8 @@ namespace tulle::gradient {
 
 /// Equal on all ranks.
 struct StepLogOptions {
-  std::string lines;                ///< a file that rank 0 appends a line to for each step; empty: none
-  std::string trace;                ///< a file that rank 0 writes in close(), about all ranks; empty: none
+  std::string lines = {};           ///< a file that rank 0 appends a line to for each step; empty: none
+  std::string trace = {};           ///< a file that rank 0 writes in close(), about all ranks; empty: none
   bool parameters = true;           ///< lines say what each parameter did on rank 0, too
   std::uint64_t trace_steps = 100;  ///< the first so many are traced: about 150 bytes a stage
 };

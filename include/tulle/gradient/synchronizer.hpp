@@ -44,7 +44,7 @@ enum class Role : std::uint8_t {
 std::string_view to_string(Role role);
 
 struct Parameter {
-  std::string name;
+  std::string name = {};
   std::uint64_t size = 0;  ///< values
   Role role = Role::hidden;
   std::uint64_t rows = 0;  ///< of a matrix, stored row after row, for recipes that see one; 0: it is none

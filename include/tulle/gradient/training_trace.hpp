@@ -25,7 +25,7 @@ namespace tulle::gradient {
 inline constexpr double kMostRowSpread = 10;
 
 struct TracedParameter {
-  Parameter parameter;
+  Parameter parameter = {};
   double backward_seconds = 0;  ///< of back-propagation, from the gradient before to this one
   /// How far apart the scales of its rows are: the standard deviation of their logarithms, where gradients are drawn.
   /// 0.5 is ResNet-20's on CIFAR-10. At most kMostRowSpread.

@@ -24,10 +24,10 @@ struct Part {
 };
 
 struct DataOptions {
-  Part part;
-  TextOptions text;
-  std::uint64_t memory_bytes = std::uint64_t{4} << 30;  ///< of rows kept; what does not fit is read in every pass
-  std::function<void(std::uint64_t rows)> on_rows;      ///< called while text is read, when `rows` more are in memory
+  Part part = {};
+  TextOptions text = {};
+  std::uint64_t memory_bytes = std::uint64_t{4} << 30;   ///< of rows kept; what does not fit is read in every pass
+  std::function<void(std::uint64_t rows)> on_rows = {};  ///< called while text is read, when `rows` more are in memory
 };
 
 /// Copies share the rows that are in memory.

@@ -23,7 +23,7 @@ struct KmeansOptions {
   double tolerance = 1e-4;  ///< stop when the inertia falls by a smaller share
   std::string aggregation = "auto";
   std::uint64_t seed = 1;
-  std::function<void(int iteration, double inertia)> on_iteration;  ///< on rank 0
+  std::function<void(int iteration, double inertia)> on_iteration = {};  ///< on rank 0
 };
 
 struct KmeansResult {

@@ -24,7 +24,7 @@ struct PcaOptions {
   bool is_centered = true;  ///< else the mean of the rows is not taken away
   std::string aggregation = "auto";
   std::uint64_t seed = 1;
-  std::function<void(int iteration, const std::vector<double>& variances)> on_iteration;  ///< on rank 0
+  std::function<void(int iteration, const std::vector<double>& variances)> on_iteration = {};  ///< on rank 0
 };
 
 struct PcaResult {

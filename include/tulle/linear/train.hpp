@@ -65,18 +65,18 @@ struct EpochMetrics {
 };
 
 struct CheckpointOptions {
-  std::string path;     ///< empty: none
-  double seconds = 60;  ///< between two
-  bool resume = false;  ///< go on from `path` where it exists
+  std::string path = {};  ///< empty: none
+  double seconds = 60;    ///< between two
+  bool resume = false;    ///< go on from `path` where it exists
 };
 
 struct TrainOptions {
   Solver solver = Solver::sgd;
   Loss loss = Loss::logistic;
-  Penalty penalty;
+  Penalty penalty = {};
   bool intercept = true;
-  bool balanced = false;                  ///< weigh classes by the inverse of their share
-  std::map<float, double> class_weights;  ///< by label; others weigh 1
+  bool balanced = false;                       ///< weigh classes by the inverse of their share
+  std::map<float, double> class_weights = {};  ///< by label; others weigh 1
   int epochs = 10;
   double tolerance = 0;  ///< stop when the loss (held out, where there is some) falls by a smaller share than this …
   int patience = 2;      ///< … for so many epochs
@@ -94,14 +94,14 @@ struct TrainOptions {
 
   std::uint64_t seed = 1;
   int threads = 1;  ///< of each rank; 0: see default_threads()
-  CheckpointOptions checkpoint;
-  std::shared_ptr<Replicas> replicas;  ///< simulated ranks that run SGD without staleness may share one
+  CheckpointOptions checkpoint = {};
+  std::shared_ptr<Replicas> replicas = {};  ///< simulated ranks that run SGD without staleness may share one
 
-  std::function<bool()> stop_requested;                                ///< asked between steps, on every rank
-  std::function<void(const EpochMetrics&)> on_epoch;                   ///< on rank 0
-  std::function<void(std::uint64_t done, std::uint64_t all)> on_step;  ///< on rank 0
-  std::function<void(std::uint64_t rows)> on_labels;                   ///< on rank 0, while it looks at all labels
-  std::function<void(const std::string&)> on_message;                  ///< on rank 0, what a user should know
+  std::function<bool()> stop_requested = {};                                ///< asked between steps, on every rank
+  std::function<void(const EpochMetrics&)> on_epoch = {};                   ///< on rank 0
+  std::function<void(std::uint64_t done, std::uint64_t all)> on_step = {};  ///< on rank 0
+  std::function<void(std::uint64_t rows)> on_labels = {};                   ///< on rank 0, while it looks at all labels
+  std::function<void(const std::string&)> on_message = {};                  ///< on rank 0, what a user should know
 };
 
 struct TrainResult {

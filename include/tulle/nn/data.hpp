@@ -110,7 +110,7 @@ struct DataOptions {
   /// fashion-mnist (Debian's dataset-fashion-mnist, found by itself), mnist, cifar10, wikitext or atis (in the
   /// directory that TULLE_DATA_DIR names), a directory with such files, a table (.tsv), or a file of text.
   std::string name = "fashion-mnist";
-  std::optional<std::string> test_path;  ///< of text and tables; unset: the last tenth is held out
+  std::optional<std::string> test_path = {};  ///< of text and tables; unset: the last tenth is held out
   TextUnit unit = TextUnit::words;
   std::uint64_t samples = 0;       ///< train on so many pictures, symbols or sentences, from the beginning; 0: all
   std::uint64_t test_samples = 0;  ///< measure on so many; 0: all

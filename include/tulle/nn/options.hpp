@@ -60,9 +60,9 @@ enum class Buffers : std::uint8_t {
 std::string_view to_string(Buffers buffers);
 
 struct CheckpointOptions {
-  std::string path;     ///< rank r of P writes PATH.r-of-P; empty: none
-  double seconds = 60;  ///< between two; not with a parameter server
-  bool resume = false;  ///< go on from there, where there is one
+  std::string path = {};  ///< rank r of P writes PATH.r-of-P; empty: none
+  double seconds = 60;    ///< between two; not with a parameter server
+  bool resume = false;    ///< go on from there, where there is one
   /// With a parameter server: steps between two; 0: an epoch. Servers write PATH.server.s-of-S, workers
   /// PATH.worker.w-of-W.
   std::uint64_t steps = 0;
@@ -115,13 +115,13 @@ struct EpochMetrics {
 };
 
 struct TrainerOptions {
-  gradient::Recipe recipe;  ///< default: dense
+  gradient::Recipe recipe = {};  ///< default: dense
   /// `seed` is replaced by that below. Rows are chosen by options alone, so that a run can be repeated bit for bit;
   /// without `reproducible` they are chosen by time as well. Weights are compared in every 100th step: not by a
   /// parameter server.
   gradient::SynchronizerOptions synchronizer{.reproducible = true, .weights_check_every = 100};
-  OptimizerOptions optimizer;
-  ScheduleOptions schedule;
+  OptimizerOptions optimizer = {};
+  ScheduleOptions schedule = {};
   double rate = 0.05;        ///< of one rank
   bool scale_rate = true;    ///< times the number of ranks, as the batch is; not with local steps
   std::uint32_t batch = 64;  ///< samples of a rank in a step
@@ -137,18 +137,18 @@ struct TrainerOptions {
   int patience = 0;  ///< stop after so many epochs without a better held-out loss; 0: never
   std::uint32_t evaluation_batch = 500;
   std::uint64_t seed = 1;  ///< of the order of samples and of everything random
-  CheckpointOptions checkpoint;
-  ServerUse server;
+  CheckpointOptions checkpoint = {};
+  ServerUse server = {};
   /// Files about every exchange, as StepLog writes them. Updates are then waited for at the end of a step. Not with a
   /// parameter server.
-  gradient::StepLogOptions step_log;
+  gradient::StepLogOptions step_log = {};
 
-  std::function<bool()> stop_requested;               ///< asked on every rank in every step, from the rank's thread
-  std::function<void(const EpochMetrics&)> on_epoch;  ///< on rank 0, as the others
-  std::function<void(std::uint64_t done, std::uint64_t all)> on_step;
-  std::function<void(const std::string&)> on_message;  ///< what a user should know
+  std::function<bool()> stop_requested = {};  ///< asked on every rank in every step, from the rank's thread
+  std::function<void(const EpochMetrics&)> on_epoch = {};  ///< on rank 0, as the others
+  std::function<void(std::uint64_t done, std::uint64_t all)> on_step = {};
+  std::function<void(const std::string&)> on_message = {};  ///< what a user should know
   /// At the end: what a step of this rank computed, for `tulle simulate --trace`. Set on rank 0 or nowhere else.
-  std::function<void(const gradient::TrainingTrace&)> on_trace;
+  std::function<void(const gradient::TrainingTrace&)> on_trace = {};
 };
 
 struct TrainResult {

@@ -31,10 +31,12 @@ std::span<const ModelRow> models();
 
 struct NetworkOptions {
   std::string model = "mlp";
-  std::vector<std::int64_t> hidden;  ///< mlp: sizes of the layers between; lstm, tagger, transformer: one. Empty: usual
-  std::uint32_t sequence = 35;       ///< lstm, transformer: symbols of a sample
-  double dropout = 0;                ///< lstm, tagger
-  std::optional<Augmentation> augmentation;  ///< of pictures; unset: none for mlp and cnn, crop and flip for the others
+  std::vector<std::int64_t> hidden =
+      {};                       ///< mlp: sizes of the layers between; lstm, tagger, transformer: one. Empty: usual
+  std::uint32_t sequence = 35;  ///< lstm, transformer: symbols of a sample
+  double dropout = 0;           ///< lstm, tagger
+  std::optional<Augmentation> augmentation =
+      {};  ///< of pictures; unset: none for mlp and cnn, crop and flip for the others
 };
 
 /// What text is cut into for a model: bytes for transformer, words for the others.

@@ -36,9 +36,9 @@ enum class BucketForm {
 enum class Sign { any, positive, negative };
 
 struct SelectOptions {
-  std::optional<std::uint64_t> k;   ///< how many; bucketed_top_k: of each bucket
-  std::optional<double> density;    ///< k as a share of the values, rounded up; used where k is not set
-  std::optional<double> threshold;  ///< threshold_filter: the least magnitude
+  std::optional<std::uint64_t> k = {};   ///< how many; bucketed_top_k: of each bucket
+  std::optional<double> density = {};    ///< k as a share of the values, rounded up; used where k is not set
+  std::optional<double> threshold = {};  ///< threshold_filter: the least magnitude
   /// The most that may pass; of more, threshold_filter selects the `cap` largest and sampled_top_k the k largest. 0: no
   /// cap for threshold_filter, 4k/3 for sampled_top_k.
   std::uint64_t cap = 0;

@@ -37,7 +37,7 @@ struct Options {
   /// How many versions old the model may be that a push was computed on. A worker goes on while at most so many of its
   /// pushes are not settled. 0: synchronous steps.
   std::uint64_t staleness = 0;
-  Recipe push;
+  Recipe push = {};
   std::optional<Recipe> pull = {};  ///< unset: as `push`, without its local steps
   std::uint64_t seed = 0;           ///< of everything random
   double deadline_seconds = 300;    ///< how long a worker waits for an answer, and a server for any worker

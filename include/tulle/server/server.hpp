@@ -35,7 +35,7 @@ enum class Coding { decode_push, encode_pull };
 
 /// What servers alone know.
 struct ServerOptions {
-  Sgd sgd;
+  Sgd sgd = {};
   /// Every so many steps a server writes PATH.SERVER-of-SERVERS, each parameter as it was after that step; 0: never.
   /// What was there becomes PATH.SERVER-of-SERVERS.before.
   std::uint64_t checkpoint_every = 0;

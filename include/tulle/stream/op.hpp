@@ -45,10 +45,10 @@ ScalarBytes scalar_bytes(V value) {
 /// An operation of the caller's. It combines element by element: result[i] = combine(lower[i], higher[i]), where
 /// `result` may be `lower`. What it throws, the reduction throws.
 struct UserOp {
-  std::string name;  ///< the same on all ranks; part of what ranks compare
-  ValueType type{};  ///< that it is defined on: a compute type
+  std::string name = {};  ///< the same on all ranks; part of what ranks compare
+  ValueType type{};       ///< that it is defined on: a compute type
   ScalarBytes neutral{};
-  std::function<void(void* result, const void* lower, const void* higher, std::size_t count)> combine;
+  std::function<void(void* result, const void* lower, const void* higher, std::size_t count)> combine = {};
 };
 
 /// A component-wise, associative and commutative operation. Cheap to copy.

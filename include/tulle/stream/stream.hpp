@@ -42,8 +42,8 @@ constexpr std::size_t index_bytes(std::uint64_t dimension) { return dimension < 
 /// The most non-zeros for which raw (index, value) pairs are not larger than the dense form of `extent` values: δ.
 constexpr std::uint64_t delta(std::uint64_t extent, std::uint64_t dimension, ValueType type) {
   const std::uint64_t value = size_of(type);
-  const auto pairs = static_cast<unsigned __int128>(extent) * value / (value + index_bytes(dimension));
-  return static_cast<std::uint64_t>(pairs);
+  const std::uint64_t pair = value + index_bytes(dimension);
+  return extent / pair * value + extent % pair * value / pair;  // extent * value / pair, which may overflow
 }
 
 /// A stream whose value type is known at run time. Copies share memory; nothing that is shared is ever written.

@@ -25,7 +25,7 @@ struct LayerCall {
   double density = 0.001;  ///< D: what is selected
   double value_bytes = 4;
   double selected_bytes = 8;  ///< of a selected value on the wire: index and value; quantized, the index alone
-  Profile profile;
+  Profile profile = {};
 };
 
 /// The terms of the equations for a layer of M bytes, in seconds.

@@ -19,9 +19,9 @@ struct PlannedCall {
   Takes takes = Takes::stream;  ///< accumulator: density is what is to be delivered
   ValueType type = ValueType::f32;
   std::string index_coding{kAuto};
-  ValueCodec value_coding;
+  ValueCodec value_coding = {};
   int teams = 1;
-  Profile profile;
+  Profile profile = {};
 };
 
 /// What auto would look at in the first such call. Throws bad_input naming the field that is out of bounds. The result

@@ -21,7 +21,7 @@ struct ProbeOptions {
   double kernel_seconds = 0.02;                          ///< that a kernel runs in a round
   std::uint64_t kernel_bytes = std::uint64_t{16} << 20;  ///< of a kernel's operands: more than a core's caches hold
   /// Called on every rank that sets it, when `done` of `total` steps are over and `what` comes next.
-  std::function<void(std::uint64_t done, std::uint64_t total, std::string_view what)> on_progress;
+  std::function<void(std::uint64_t done, std::uint64_t total, std::string_view what)> on_progress = {};
 };
 
 /// What the messages and the kernels of calls on this communicator take; equal on all ranks. Collective; the

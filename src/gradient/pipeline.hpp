@@ -230,6 +230,7 @@ class Pipeline {
   Task<Delivery> end_exchange();
   Delivery deliver();
   Delivery void_delivery();
+  bool is_own(const Delivery& delivery) const;
   [[noreturn]] void refuse_update(const AnyStream& update);
   std::uint64_t delivered_values(const AnyStream& sum) const;
   AnyStream aggregated();

@@ -355,7 +355,9 @@ struct Trainer::State {
       failure = std::current_exception();
     }
     Communicator ranks = communicator;
-    fail_together(ranks, failure);  // the others would wait for this rank
+    const bool is_newcomer = options.server.place.has_value();  // others are in the middle of their training
+    if (is_newcomer && failure) std::rethrow_exception(failure);
+    if (!is_newcomer) fail_together(ranks, failure);  // the others would wait for this rank
     training = make_training(communicator, *learner, options);
   }
 

@@ -224,10 +224,7 @@ bool accumulate(const Accumulation& how, std::span<const float> gradient, std::s
   assert(accumulator.size() == gradient.size());
   assert(!has_weights || weights.size() == gradient.size());
   assert(!has_momentum || velocity.size() == gradient.size());
-  if (how.is_copy()) {
-    ArrayWriter(gradient.size()).copy(gradient.data(), accumulator.data(), gradient.size());
-    return true;
-  }
+  if (how.is_copy()) return write_copy(gradient, accumulator, ArrayWriter(gradient.size()));
   const auto loops = has_weights ? (has_momentum ? accumulate_loops<true, true> : accumulate_loops<true, false>)
                                  : (has_momentum ? accumulate_loops<false, true> : accumulate_loops<false, false>);
   return loops(how, gradient.data(), weights.data(), velocity.data(), accumulator.data(), gradient.size());

@@ -41,7 +41,7 @@ struct Accumulation {
 };
 
 /// One pass over all that is given. Gives whether every value of the accumulator is finite now, as the velocities then
-/// are. REQUIRES: a gradient that is finite; equal sizes; `velocity` where there is momentum, `weights` where there is
+/// are. REQUIRES: equal sizes; `velocity` where there is momentum, `weights` where there is
 /// weight decay.
 bool accumulate(const Accumulation& how, std::span<const float> gradient, std::span<const float> weights,
                 std::span<float> velocity, std::span<float> accumulator);

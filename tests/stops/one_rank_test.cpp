@@ -224,7 +224,9 @@ TEST_P(OneRank, calls_something_else) {
   const auto texts = told(GetParam(), kFarAway, [](Communicator& communicator) { (void)communicator.split(7); });
   if (GetParam().name == "split") return;  // which is what it calls
   expect_cause(texts, "disagree");
-  if (GetParam().needs_everybody) EXPECT_TRUE(has(texts[kOddOne], "disagree")) << texts[kOddOne];
+  if (GetParam().needs_everybody) {
+    EXPECT_TRUE(has(texts[kOddOne], "disagree")) << texts[kOddOne];
+  }
 }
 
 }  // namespace

@@ -38,8 +38,6 @@ void PrintTo(const WrongUse& each, std::ostream* out) { *out << each.name; }
 const double kNan = std::nan("");
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-AnyStream stream_of(std::uint64_t dimension) { return Stream<float>::dense(std::vector<float>(dimension, 1.0f)); }
-
 void reduce(Communicator& communicator, const CallOptions& options) {
   std::vector<float> values(64, 1.0f);
   allreduce(communicator, Accumulator(std::span<float>(values)), options);

@@ -32,7 +32,7 @@ TEST_P(SteadyState, AllocatesNothingAfterTheThirdStep) {
     const std::array<std::span<float>, 4> spans = {values[0], values[1], values[2], values[3]};
     // Now and then a step selects more than any before it, and the pool grows. What steps ask for in any case shows in
     // every window, so that the best one counts; ten steps see all phases of thresholds and signs.
-    constexpr int kFirst = 3, kWindow = 10, kWindows = 6;
+    constexpr int kFirst = 3, kWindow = 10, kWindows = 20;
     std::uint64_t before = 0, least = ~std::uint64_t{0};
     for (int step = 0; step < kFirst + kWindow * kWindows; ++step) {
       if (step >= kFirst && (step - kFirst) % kWindow == 0) before = allocations();

@@ -97,7 +97,9 @@ TEST(CheckpointOnMpi, IsWrittenByMpiIoToOneFileForAll) {
   }
   EXPECT_TRUE(std::filesystem::is_regular_file(directory / "state"));
   EXPECT_FALSE(std::filesystem::exists(directory / "state.part"));
-  Synchronizer loaded = Synchronizer::make(communicator, training.parameters, training.recipe, training.options);
+  SynchronizerOptions beside = training.options;
+  beside.first_channel = saved.end_channel();
+  Synchronizer loaded = Synchronizer::make(communicator, training.parameters, training.recipe, beside);
   loaded.load_checkpoint(directory / "state");
   EXPECT_EQ(loaded.steps(), 3u);
   for (ParameterId id = 0; id < training.parameters.size(); ++id) {

@@ -253,6 +253,7 @@ TEST(Requests, are_moved_and_say_whether_they_hold_something) {
 
 TEST(Requests, of_operations_that_borrow_are_ended_when_they_are_dropped) {
   for (const bool with_thread : {false, true}) {
+    std::latch both_have_begun(2);  // the one that drops first breaks the communicator of the other
     run_threads(2, [&](Communicator& communicator) {
       if (with_thread) communicator.start_progress_thread();
       const auto memory = std::make_unique<int>(0);
@@ -271,6 +272,7 @@ TEST(Requests, of_operations_that_borrow_are_ended_when_they_are_dropped) {
                                             [&](Operation& started) { return body(started, memory.get()); });
         const Request<void> request(communicator.engine(), std::move(operation), result);
         while (!has_begun) std::this_thread::yield();
+        both_have_begun.arrive_and_wait();
       }
       EXPECT_EQ(*memory, 1);  // it was ended, and nobody writes there any more
       EXPECT_EQ(error_of([&] { start_exchange(communicator); }).first, ErrorKind::broken);

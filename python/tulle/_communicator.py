@@ -224,7 +224,8 @@ def connect(
 
     They meet at ``address`` ("host:port", where rank 0 listens meanwhile), by files in ``directory``, by a
     ``rendezvous`` of yours, or, where none of these is given, as the environment says: TULLE_ADDRESS, TULLE_RANK and
-    TULLE_SIZE, else torchrun's variables: then rank 0 listens at MASTER_PORT + 1000. TULLE_JOB names the job.
+    TULLE_SIZE, else torchrun's variables: then rank 0 listens at MASTER_PORT + 1000. TULLE_JOB names the job, and
+    TULLE_CHECKSUM=off leaves out the checksums of what crosses a socket.
     docs/tcp.md has the rest. Who connects and is none of them is refused, and a line on standard error says so.
 
     >>> import tulle

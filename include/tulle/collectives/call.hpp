@@ -32,7 +32,8 @@ enum class ResidualMode : std::uint8_t {
 std::string_view to_string(ResidualMode mode);
 
 /// Which values a value coding is for, in rows that split: what ranks send to owners, or what owners send to everyone.
-/// A row without owners codes what it sends, and rows that select code everything: what that loses stays with them.
+/// A row without owners codes what it sends. Rows that select code whatever travels where a coding is fine, and coarse
+/// ones once, when they deliver: what that loses stays with them.
 enum class CodedValues : std::uint8_t {
   sums,           ///< of the owners; contributions arrive as they are
   contributions,  ///< of the ranks; sums are not coded again

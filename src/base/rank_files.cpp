@@ -19,7 +19,8 @@ struct Name {
 };
 
 // Of the generations that are kept (generations.hpp); others are of who knows whom.
-bool is_ending(std::string_view text) { return text.empty() || text == ".before" || text == ".part"; }
+bool has_had_its_place(std::string_view ending) { return ending.empty() || ending == ".before"; }
+bool is_ending(std::string_view text) { return has_had_its_place(text) || text == ".part"; }
 
 // A number at the front, which is taken away.
 std::optional<int> take_number(std::string_view& text) {
@@ -63,7 +64,7 @@ std::string path_of_rank(const std::string& path, int rank, int ranks) {
 std::vector<int> sets_on_disk(const std::string& path) {
   std::vector<int> sets;
   for_each_file(path, [&](const Name& name, const fs::path&) {
-    if (name.rank == 0 && is_ending(name.ending)) sets.push_back(name.ranks);
+    if (name.rank == 0 && has_had_its_place(name.ending)) sets.push_back(name.ranks);
   });
   std::ranges::sort(sets);
   sets.erase(std::unique(sets.begin(), sets.end()), sets.end());

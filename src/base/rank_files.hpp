@@ -11,7 +11,8 @@ namespace tulle {
 
 /// The file of one rank.
 std::string path_of_rank(const std::string& path, int rank, int ranks);
-/// The numbers of ranks of which a file of rank 0 is there, in any generation.
+/// The numbers of ranks of which a file of rank 0 is there, in its place or as the one before. A job that was killed
+/// in its first save has left none.
 std::vector<int> sets_on_disk(const std::string& path);
 /// Removes the files of all other numbers of ranks, as far as that is allowed.
 void remove_other_sets(const std::string& path, int ranks);

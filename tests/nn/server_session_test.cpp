@@ -551,6 +551,33 @@ TEST(ServerSession, WhereTheNewestFileOfAServerIsDamagedTheStepBeforeIsTakenAndT
   EXPECT_TRUE(contains(messages[1], "epoch 1, step 2 of it")) << messages[1];
 }
 
+TEST(ServerSession, AJobThatIsKilledInItsFirstCheckpointStartsFromTheBeginning) {
+  const TemporaryDirectory scratch;
+  TrainerOptions options = exact_steps(2, "three_lc");
+  options.server.servers = 2;
+  options.checkpoint = {.path = scratch.path("run"), .resume = true};
+  // Whole on one server, half on the other, and in its place on none.
+  std::vector<float> whole;
+  for (const bool is_killed : {false, true}) {
+    std::vector<std::string> messages;
+    options.on_message = [&](const std::string& message) { messages.push_back(message); };
+    const Trained done = trained(2, options);
+    ASSERT_EQ(messages.size(), 1u);
+    EXPECT_TRUE(contains(messages[0], "there is no checkpoint: starts from the beginning")) << messages[0];
+    if (is_killed) {
+      EXPECT_EQ(done.weights[0], whole);
+    }
+    whole = done.weights[0];
+    for (const auto& [server, killed] :
+         {std::pair(0, testing::Killed::written), std::pair(1, testing::Killed::writing)}) {
+      testing::TornFile file(scratch.path(fmt::format("run.server.{}-of-2", server)));
+      file.forget_old();
+      file.leave(killed);
+    }
+    for (const int worker : {0, 1}) std::filesystem::remove(scratch.path(fmt::format("run.worker.{}-of-2", worker)));
+  }
+}
+
 TEST(ServerSession, FilesOfTwoRunsOfEqualStepsAreNotMixed) {
   const TemporaryDirectory scratch;
   TrainerOptions options = exact_steps(2, "three_lc");

@@ -25,7 +25,7 @@ struct Contribution {
 /// Whether contributions come with their norms, which costs a pass over the values of each.
 enum class Norms : std::uint8_t { computed, left_out };
 
-/// What becomes of what a value coding loses of a rank's own contribution. Who keeps it, to bring it again, has
+/// Whether a rank keeps the loss of coding its own contribution. A rank that keeps it, to bring it again, has
 /// stochastic codings send the scales that lose least, as rows on accumulators do, instead of those that are right on
 /// average: their noise would add up.
 enum class CodingLoss : std::uint8_t { dropped, kept };

@@ -35,8 +35,8 @@ struct DoorOptions {
   std::string job = {};  ///< newcomers must give the same in JoinOptions::job; empty: any may come
 };
 
-/// Where processes wait that want to become ranks. Strangers are hung up on after seconds, also silent ones, and never
-/// hold up the job, nor take more than a bounded number of its file descriptors.
+/// A socket at which processes wait that want to become ranks. Strangers are hung up on after seconds, also silent
+/// ones, and never hold up the job, nor take more than a bounded number of its file descriptors.
 class Door {
  public:
   /// Throws bad_input for an address that is none, system where nobody can listen there.

@@ -51,7 +51,7 @@ class Dataset {
   std::uint32_t rows_of_block(std::size_t block) const { return rows_of_block_[block]; }
   /// No block has to be read, now or later.
   bool is_in_memory() const;
-  /// What the blocks that are kept may take in all.
+  /// The most bytes that all kept blocks may take together.
   std::uint64_t memory_bytes() const { return memory_bytes_; }
   /// Reads the block unless it was kept. Throws bad_input where the file turns out to be damaged, system where it
   /// cannot be read. REQUIRES: block < blocks().

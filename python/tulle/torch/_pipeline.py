@@ -31,7 +31,7 @@ WEIGHTS_CHECK_EVERY = 100
 # Of a rank's error, as the others hear of it.
 _STEP_ERROR_TEXT = "its step raised {}: {}"
 _STEP_ERROR = re.compile(r"rank (\d+): " + _STEP_ERROR_TEXT.format(r"(\w+)", "(.*)"), re.DOTALL)
-# What the core refuses on the rank that has it; on the others a peer has failed.
+# Errors of the core on the rank that has them; on the others a peer has failed.
 _DATA_ERROR = re.compile(r"rank (\d+) failed: rank \1: (.*(?:is not finite|is no longer finite|outgrew f32).*)", re.DOTALL)
 
 
